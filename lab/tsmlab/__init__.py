@@ -1,4 +1,4 @@
-"""tsmlab: the laboratory that runs any program under many memory allocators and compares them."""
+"""tsmlab: runs any program under many memory allocators and compares them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which allocators can be used here: ours, the C library's own, installed ones, the user's own."""
+"""The allocators that can be used here: ours, the C library's, installed ones, the user's own."""
 
 import difflib
 import fnmatch
@@ -16,11 +16,11 @@ from tsmlab.errors import UserError
 
 Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user"]
 
-# Those that `tsmalloc fetch` has a recipe for.
+# The allocators that `tsmalloc fetch` has a recipe for.
 FETCHABLE = ("mimalloc", "mimalloc2", "jemalloc", "snmalloc", "rpmalloc", "tcmalloc")
-# The engine has no strategy and no fit to choose.
+# The engine has no strategy or fit to choose.
 ENGINE = "tsmalloc"
-# Nor has the hardened library, which no group has: a comparison of speed does not mean it.
+# The hardened library has none either, and is in no group: comparisons of speed leave it out.
 SECURE = "tsmalloc-secure"
 SHORT_NAMES = {"secure": SECURE}
 STRATEGIES = {
@@ -44,7 +44,7 @@ GROUPS: Mapping[str, frozenset[Family]] = {
 class Allocator:
     """An allocator that a program can be run under.
 
-    The path is fit for LD_PRELOAD; without one it is the C library's own allocator.
+    The path can go into LD_PRELOAD; None means the C library's own allocator.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Allocator:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of the library's file; None for the C library's own allocator."""
+        """The hash of the library file; None for the C library's own allocator."""
         return None if self.path is None else file_sha256(self.path)
 
     def environment(self) -> dict[str, str]:
-        """That of this process, with the variables that a program needs to run under the
+        """This process's environment, plus the variables for running a program under the
         allocator."""
         found = {**os.environ, **self.env}
         if self.path is not None:
@@ -78,7 +78,7 @@ def file_sha256(path: Path) -> str:
 def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Allocator]:
     """All usable allocators, always in the same order; `extra` holds the user's own (see parse).
 
-    Without `versions` the installed ones' package database is not asked, which is faster.
+    Without `versions` the package database is not queried, which is faster.
     """
     hardened = "hardened, detects heap corruption, not fast: guards, canaries, quarantine"
     found = _built(_summaries(), "tsmalloc") + _built([(SECURE, hardened)], "hardened")
@@ -109,7 +109,8 @@ def glibc() -> Allocator:
 
 
 def parse(text: str) -> Allocator:
-    """Reads NAME=PATH.so, with environment variables for it behind: NAME=PATH.so:KEY=VALUE..."""
+    """Parses NAME=PATH.so, optionally followed by environment variables:
+    NAME=PATH.so:KEY=VALUE..."""
     name, equals, rest = text.partition("=")
     form = "Write NAME=PATH.so, or NAME=PATH.so:KEY=VALUE to set an environment variable as well."
     if not equals or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
@@ -132,7 +133,7 @@ def parse(text: str) -> Allocator:
     )
 
 
-# Libraries that one may need without getting a malloc by them.
+# Libraries that an allocator may depend on without getting its malloc from them.
 NO_ALLOCATORS = (
     "libc.",
     "libm.",
@@ -146,15 +147,15 @@ NO_ALLOCATORS = (
 
 
 def check_malloc(allocators: Iterable[Allocator]) -> None:
-    """Raises UserError for a library of the user's that neither defines malloc nor needs a library
-    that may: a program under it would be measured with glibc's."""
+    """Raises UserError for a user's library that neither defines malloc nor depends on a library
+    that may: a program under it would be measured with glibc's malloc."""
     for each in allocators:
         if each.family != "user" or each.path is None:
             continue
         try:
             facts = elf.read_facts(each.path)
         except elf.NotElf:
-            continue  # for the loader to say
+            continue  # the loader will report it
         if facts.defines_malloc or any(not n.startswith(NO_ALLOCATORS) for n in facts.needed):
             continue
         raise UserError(
@@ -165,10 +166,10 @@ def check_malloc(allocators: Iterable[Allocator]) -> None:
 
 
 def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocator]:
-    """The allocators that names, globs (lock-*) and groups (ours, system, all) choose, in that
+    """The allocators that names, globs (lock-*) and groups (ours, system, all) select, in that
     order.
 
-    Each item may hold several, with commas between them.
+    Each item may hold several, separated by commas.
     """
     wanted = [part.strip() for item in spec for part in item.split(",") if part.strip()]
     if not wanted:
@@ -183,8 +184,8 @@ def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocato
 
 
 def select_or_default(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocator]:
-    """The same; without a choice the engine, what is installed, and the user's own: those that a
-    program can be run with in earnest."""
+    """Like select(); by default the engine, the installed allocators, and the user's own: those
+    that are meant for production."""
     own = [each.name for each in available if each.family == "user"]
     return select(spec or [ENGINE, "system", *own], available)
 
@@ -192,7 +193,7 @@ def select_or_default(spec: Sequence[str], available: Sequence[Allocator]) -> li
 def with_reference(
     name: str, chosen: list[Allocator], available: Sequence[Allocator]
 ) -> tuple[Allocator, list[Allocator]]:
-    """The reference of this name, and all that are compared, which it is always one of."""
+    """The reference of this name, and all compared allocators, which always include it."""
     reference = find(name, available)
     return reference, chosen if reference in chosen else [reference, *chosen]
 

@@ -27,8 +27,8 @@ LogsByRound = dict[int, float]
 
 @dataclass(frozen=True)
 class Question:
-    """The question to the samples: which allocators, which quantities, which margin. families: of
-    verdicts that are judged side by side, one for each point of a sweep."""
+    """The question asked of the samples: which allocators, quantities and margin. families: how
+    many families of verdicts are judged side by side, one for each point of a sweep."""
 
     allocators: tuple[str, ...]
     reference: str
@@ -39,8 +39,8 @@ class Question:
 
     @property
     def primary(self) -> str:
-        """The key of the ranking: the first that is judged. The user's own metric, if there is one,
-        else the time, or the instructions."""
+        """The key of the metric that ranks: the first judged one. The user's own metric, if there
+        is one, otherwise the time or the instructions."""
         return self.judged[0].key
 
     @property
@@ -78,7 +78,7 @@ def at_points(samples: Sequence[Sample], count: int, question: Question) -> list
 def comparison_of(
     question: Question, samples: list[Sample], allocators: Sequence[Allocator], **others: Any
 ) -> Comparison:
-    """Samples with their analysis; the warnings come later."""
+    """The samples with their analysis; warnings are added later."""
     return Comparison(
         tsmalloc_version=__version__,
         reference=question.reference,
@@ -101,7 +101,7 @@ def count_unresolved(analysis: Analysis) -> int:
 
 def logs_by_round(samples: Sequence[Sample], allocator: str, key: str) -> LogsByRound:
     """The logarithm of the metric for each round: the mean of the reference's two runs, and over
-    the points of a sweep, where the samples are of several.
+    the points of a sweep, if there are several.
 
     Rounds that lack a usable value (a failure, or a number that has no logarithm) are absent.
     """
@@ -147,7 +147,7 @@ def row_of(name: str, samples: Sequence[Sample], metrics: Sequence[MetricSpec]) 
         measured = [(s.round, s.values[spec.key]) for s in usable if spec.key in s.values]
         if measured:
             summary = _summary(measured)
-            if len(points) > 1:  # whose values differ by more than noise
+            if len(points) > 1:  # values of different points differ by more than noise
                 summary = replace(summary, outlier_rounds=[], bimodal=False)
             summaries[spec.key] = summary
     return Row(
@@ -191,7 +191,7 @@ def log_ratios(numerator: LogsByRound, denominator: LogsByRound) -> LogsByRound:
 
 
 def strata_of(samples: Sequence[Sample]) -> dict[int, str]:
-    """The kind of machine that made each round; none are known of a study on one machine."""
+    """The kind of machine that made each round; empty for a study on one machine."""
     return {s.round: s.kind for s in samples if s.phase == "measured" and s.kind}
 
 
@@ -216,7 +216,7 @@ def _judge_metric(
     floor: float | None,
 ) -> None:
     """Fills in ratio and verdict of one metric. Holm's family: all candidates without a failure,
-    for this metric. A ratio needs positive numbers; without them there is no verdict."""
+    for this metric. Ratios need positive numbers; without them there is no verdict."""
     baseline = logs_by_round(samples, question.reference, spec.key)
     strata = strata_of(samples)
     estimates = {}
@@ -250,7 +250,7 @@ def _judge_metric(
 
 
 def _standing(row: Row, spec: MetricSpec, reference: str) -> float | None:
-    """Smaller is better: the ratio to the reference, upside down where higher is better."""
+    """Smaller is better: the ratio to the reference, inverted if higher is better."""
     if not _is_candidate(row, spec.key):
         return None
     ratio = row.metrics[spec.key].ratio
@@ -262,7 +262,8 @@ def _standing(row: Row, spec: MetricSpec, reference: str) -> float | None:
 
 
 class _Rivals:
-    """The allocators that can be ranked by one metric, the best first, and each against each."""
+    """The allocators that can be ranked by one metric, best first, and their pairwise
+    comparisons."""
 
     def __init__(
         self,
@@ -281,8 +282,8 @@ class _Rivals:
         self._logs = {name: logs_by_round(samples, name, spec.key) for name in self.order}
 
     def versus(self, name: str, other: str) -> Verdict:
-        """The p-value is Bonferroni's for all pairs, although few matter: which ones is only known
-        from the data."""
+        """The p-value is Bonferroni-corrected for all pairs, although only a few matter: the data
+        decide which ones."""
         question = self._question
         estimate = _pair(self._logs[name], self._logs[other], question.seed, self._strata)
         if estimate is None:
@@ -294,7 +295,7 @@ class _Rivals:
         ).verdict
 
     def is_worse(self, name: str, other: str) -> bool:
-        """By the verdict of the table, where one of the two is the reference."""
+        """Uses the verdict in the table if one of the two is the reference."""
         if other == self._question.reference:
             return self.against_reference(name) is Verdict.WORSE
         if name == self._question.reference:
@@ -305,14 +306,14 @@ class _Rivals:
         return _verdict(self._rows[name], self._spec.key)
 
     def ranks(self) -> dict[str, int]:
-        """One more than the number of allocators that are shown to be better. So none of a rank is
-        shown to be better than another, and what is shown to be worse than the reference ranks
-        behind it, however noisy the leader is."""
+        """One plus the number of allocators shown to be better. So allocators of equal rank are
+        statistical ties, and one shown to be worse than the reference ranks below it, however noisy
+        the leader is."""
         ahead: dict[str, set[str]] = {}
         for place, name in enumerate(self.order):
             ahead[name] = set()
             for other in reversed(self.order[:place]):
-                # Better than a better one is better, even if these two were compared in more noise.
+                # Better than a better one is better, even if the direct comparison was too noisy.
                 if other not in ahead[name] and self.is_worse(name, other):
                     ahead[name] |= {other, *ahead[other]}
         return {name: 1 + len(better) for name, better in ahead.items()}
@@ -329,7 +330,7 @@ class _Rivals:
         )
 
     def fastest(self) -> list[str]:
-        """The best of those that are shown better than the reference, and its equals."""
+        """The best of the allocators shown to be better than the reference, and its equals."""
         better = [name for name in self.order if self.against_reference(name) is Verdict.BETTER]
         return better[:1] + [n for n in better[1:] if self.versus(n, better[0]) is Verdict.EQUAL]
 
@@ -343,8 +344,8 @@ def _ranked(rows: dict[str, Row], rivals: _Rivals) -> list[Row]:
 
 
 def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question) -> set[str]:
-    """Those that no other beats: as good on both counts and better on one. By point estimates,
-    where a difference below the margin counts as none."""
+    """The allocators that no other one dominates (as good on both metrics and better on one). Uses
+    point estimates; differences below the margin count as none."""
     memory_spec = next(s for s in question.metrics if s.key == PEAK_MEMORY)
     points = {}
     for name, row in rows.items():
@@ -366,8 +367,8 @@ def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question)
 
 
 def _recommended(rows: dict[str, Row], rivals: Mapping[str, _Rivals], primary: str) -> str | None:
-    """Of the fastest that are shown better than the reference, the smallest; else the smallest of
-    all, if it is shown smaller and not shown slower; else none."""
+    """The smallest of the fastest allocators shown to be better than the reference; otherwise the
+    smallest of all, if it is shown to be smaller and not shown to be slower; otherwise None."""
     if faster := rivals[primary].fastest():
         return min(faster, key=lambda name: _median_memory(rows[name]))
     small = rivals[PEAK_MEMORY].order[:1] if PEAK_MEMORY in rivals else []

@@ -1,10 +1,10 @@
-"""`tsmalloc bench`: one comparison over many programs, and each allocator against the best of its
-peers in each.
+"""`tsmalloc bench`: compares allocators over many programs, each with its best peer in each
+program.
 
-The best peer is a different one in each workload and for each quantity, so a ratio to it is the
-hardest comparison there is: an allocator that is at 1.00 everywhere is as good as all of its rivals
-together. One that failed a single run of a workload is no best peer in it and has no ratio there;
-each mean says how many workloads it lacks.
+The best peer differs between workloads and quantities, so a ratio to it is the hardest comparison
+there is: 1.00 means as good as the best competitor on every single workload. An allocator with a
+failed run of a workload cannot be its best peer and has no ratio there; each mean says how many
+workloads it lacks.
 """
 
 import math
@@ -31,20 +31,20 @@ from tsmlab.workloads import Workload
 
 DEFAULT_ROUNDS = 5
 MIN_ROUNDS = 3
-# A workload ends by itself, so that this is only for one that hangs; some allocators take thirty
-# times as long as others where threads free each other's blocks.
+# Workloads end by themselves, so this is only for one that hangs; some allocators take thirty times
+# as long as others if threads free each other's blocks.
 TIMEOUT_FACTOR = 60.0
 MIN_TIMEOUT_SECONDS = 60.0
-# Little memory is no merit in a peer that is much slower: any peer could have that at that price.
+# Low memory use is no merit in a much slower peer: any peer could have it at that price.
 QUICK = 1.5
-# Warnings that are about the reference, which is only where ratios of the document begin.
+# Warnings about the reference, which matters little here: ratios are to the best peer.
 _NOT_OF_SUITES = frozenset({"short-runs", "few-calls", "several-processes", "waits"})
 
 
 @dataclass(frozen=True)
 class Options:
     """The options of a bench. peers and candidate are names of allocators; the first peer is the
-    one under which each workload is tried first."""
+    one that each workload is tried under first."""
 
     suite: Path
     workloads: tuple[Workload, ...]
@@ -89,7 +89,7 @@ def bench(
         check_output=False,  # times are part of it
         consult_doctor=False,
         cpus=options.cpus,
-        unresolved=lambda _: 1,  # nothing but rounds and time ends the suite
+        unresolved=lambda _: 1,  # only rounds and time end the suite
         unfit_warnings=_NOT_OF_SUITES,
         parameters=(Parameter(SUBJECT, SUBJECT, list(names)),),
         entries=tuple(entries),
@@ -151,13 +151,13 @@ def analyse(
 
 
 def _standing(overall: Overall) -> tuple[int, float]:
-    """For sorting: what lacks many workloads may lack the hard ones."""
+    """For sorting: an allocator that lacks many workloads may lack the hard ones."""
     mean = overall.time
     return mean.possible - mean.workloads, math.inf if mean.ratio is None else mean.ratio
 
 
 class _Workload:
-    """One workload's logarithms by allocator and round, and the best in it."""
+    """One workload's logarithms by allocator and round, and its best peers."""
 
     def __init__(
         self,
@@ -188,8 +188,8 @@ class _Workload:
         return [name for name in names if self._rows[name].failures == 0]
 
     def _logs(self, name: str, key: str) -> LogsByRound:
-        """The logarithm of a metric by round. Empty for one with a failed run, and where a number
-        has no logarithm: such a number means nothing."""
+        """The logarithm of a metric by round. Empty if a run failed, or a number has no logarithm:
+        such a number means nothing."""
         logs, row = logs_by_round(self._samples, name, key), self._rows[name]
         summary = row.metrics.get(key)
         return logs if summary and summary.runs == len(logs) and row.failures == 0 else {}
@@ -244,8 +244,8 @@ class _Workload:
 
 
 def _least(logs: Mapping[str, LogsByRound], names: Sequence[str]) -> str | None:
-    """The one with the lowest geometric mean, over the rounds that all of them have; None if there
-    is no such round, as long as not all of them have been measured."""
+    """The name with the lowest geometric mean over the rounds that all of them have; None without
+    such a round, as long as some are still unmeasured."""
     common = set.intersection(*(set(logs[name]) for name in names)) if names else set()
     if not common:
         return None
@@ -257,8 +257,8 @@ def _against(logs: Mapping[str, LogsByRound], name: str, other: str | None) -> L
 
 
 def _mean(workloads: Sequence[LogsByRound]) -> Mean:
-    """The geometric mean over workloads of the ratios, and its interval from round to round: each
-    round has all workloads once, so its own mean is one measurement of the whole."""
+    """The geometric mean of the ratios over workloads, with its interval from round to round: each
+    round runs every workload once, so its own mean is one measurement of the whole."""
     present = [pairs for pairs in workloads if pairs]
     if not present:
         return Mean(None, None, None, 0, len(workloads))

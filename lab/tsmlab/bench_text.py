@@ -1,4 +1,4 @@
-"""A bench in words and tables: the headline, a line for each workload, means, failures.
+"""A bench as text and tables: the headline, a line for each workload, means, failures.
 
 Every number here was computed by bench.py.
 """
@@ -68,8 +68,8 @@ def headline(suite: Suite) -> Iterator[str]:
 
 
 def failed_lines(study: Study) -> list[str]:
-    """Every failure, by workload; a mean that lacks a workload lacks it for one of these reasons or
-    because the run was interrupted."""
+    """Every failure, by workload; a mean lacks a workload because of one of these, or because the
+    run was interrupted."""
     return [
         line
         for each in answer_of(study).analysis.workloads
@@ -95,7 +95,7 @@ BY_DEFINITION = "the best of all peers"
 
 @dataclass(frozen=True)
 class Number:
-    """A ratio with its interval, where known, and a word: beside it, or in its place."""
+    """A ratio with its interval, where known, and a word next to it or in its place."""
 
     ratio: float | None
     low: float | None = None
@@ -109,7 +109,7 @@ class Number:
         return self._joined(interval if known else "")
 
     def with_spread(self) -> str:
-        """0.92 ±1%: the farther end of the interval"""
+        """0.92 ±1%: the end of the interval that is farther away"""
         if self.ratio is None or self.low is None or self.high is None:
             return self._joined("")
         spread = max(self.high / self.ratio, self.ratio / self.low) - 1.0
@@ -129,19 +129,19 @@ FAILED = Number(None, word="failed")
 
 @dataclass(frozen=True)
 class _Line:
-    """One line of the table: what 1.00 is in it, and each allocator's number."""
+    """One line of the table: what 1.00 means in it, and each allocator's number."""
 
     workload: str
     quantity: str
     best: str
     numbers: Mapping[str, Number]
     goal: str = ""
-    style: str = ""  # of the candidate's number and goal
+    style: str = ""  # for the candidate's number and goal
 
 
 def table_columns(study: Study, layout: Layout) -> list[Column]:
-    """Workload, quantity, the peer that is 1.00, the candidate with its goal, then all others: the
-    fastest in the mean first. Compact: no intervals, no versions."""
+    """Workload, quantity, the peer at 1.00, the candidate with its goal, then all others, the
+    fastest on average first. Compact: no intervals, no versions."""
     suite = answer_of(study)
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
     titles = {
@@ -222,7 +222,7 @@ def _memory_line(workload: WorkloadAnalysis) -> _Line:
 
 
 def best_with_median(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
-    """Whose number is 1.00, and its median."""
+    """The name of the allocator at 1.00, and its median."""
     if name is None:
         return "-"
     score = workload.score(name)

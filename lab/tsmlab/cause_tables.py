@@ -1,5 +1,5 @@
-"""What was counted beside a comparison, as tables: of dozens of counts those that tell allocators
-apart, since a table of all hides the two that explain the result.
+"""Tables of the counts next to a comparison: only those that differ between allocators, since a
+table of all would hide the two that explain the result.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from tsmlab.wording import quantity
 MOST_COLUMNS = 14
 # Counts that differ by less than this share say nothing about the allocators.
 LEAST_DIFFERENCE = 0.02
-# The order in which a reader looks for causes; names that are not here come after these.
+# The order in which readers look for causes; other names come after these.
 _FIRST = (
     *("growth_calls", "growth_bytes", "brk_calls", "mmap_calls", "munmap_calls", "madvise_calls"),
     *("futex_calls", "futex_errors", "futex_wait_ns", "lock_waits", "lock_wait_ns", "retries"),
@@ -23,7 +23,7 @@ _FIRST = (
 
 
 def blocks(comparison: Comparison) -> Iterator[Block]:
-    """A table for each point where anything was counted, the last one's first."""
+    """A table for each point where anything was counted, the last point first."""
     notes = sorted({note for causes in comparison.causes for note in causes.notes})
     for point in sorted({each.point for each in comparison.causes}, reverse=True):
         counts = {c.allocator: c.counts for c in comparison.causes if c.point == point and c.counts}
@@ -42,7 +42,7 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
 
 
 def telling(counts: Sequence[Mapping[str, float]]) -> list[str]:
-    """The names of counts that differ between allocators, the most sought ones first."""
+    """The names of counts that differ between allocators, the most telling first."""
     names = {name for each in counts for name in each}
     differing = [name for name in sorted(names) if _differs([c.get(name) for c in counts])]
     order = {name: place for place, name in enumerate(_FIRST)}

@@ -1,7 +1,7 @@
-"""Why a result is as it is: untimed runs under tools that count calls, blocks and waits.
+"""Explains results: untimed runs under tools that count calls, blocks and waits.
 
-Counting slows a program down, so each tool has a run to itself. A count that fails is a note beside
-the others.
+Counting slows a program down, so each tool has a run to itself. A failed count becomes a note next
+to the others.
 """
 
 import tempfile
@@ -14,23 +14,24 @@ from tsmlab.measuring import Ended, RunRequest
 from tsmlab.results import Causes
 from tsmlab.wording import counted
 
-# A run that is watched may take this many times as long as the timed ones before it has failed.
+# A counted run that takes this many times as long as the timed ones has failed.
 TIMEOUT_FACTOR = 20.0
 MIN_TIMEOUT_SECONDS = 30.0
 
-# Makes one run, and returns counts and notes. The folder is empty, and its own until it returns.
+# Makes one run, and returns counts and notes. The folder is empty, and no other run uses it.
 Observer = Callable[[RunRequest, Path], tuple[dict[str, float], list[str]]]
 
 
 def timeout_seconds(wall_seconds: float) -> float:
-    """The limit of a watched run, from the time of one that was not."""
+    """The limit of a counted run, from the time of a plain one."""
     return max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * wall_seconds)
 
 
 def count(
     request: RunRequest, point: int, folder: Path, observers: Sequence[Observer] | None = None
 ) -> Causes:
-    """All counts of an allocator at a point; of one that two tools know, the later one's holds."""
+    """All counts of an allocator at a point; if two tools count the same thing, the later one
+    wins."""
     counts: dict[str, float] = {}
     notes: list[str] = []
     for observer in OBSERVERS if observers is None else observers:
@@ -51,7 +52,7 @@ def inside(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[st
 
 
 def system_calls(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
-    """The calls by which an allocator waits and gets memory, where strace is installed."""
+    """The system calls with which an allocator waits and gets memory, if strace is installed."""
     ended, counts = strace.count(request, folder)
     _require_success(ended, "strace")
     return counts, []

@@ -1,4 +1,4 @@
-"""The `tsmalloc` command: finds the verb, runs it, and tells every failure in one clear message."""
+"""The `tsmalloc` command: finds and runs the verb, and reports each failure in one message."""
 
 import difflib
 import errno
@@ -18,7 +18,7 @@ from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError, disc
 
 
 class Verb(NamedTuple):
-    """A verb and its one line of help, known without importing its module."""
+    """A verb and its line of help, known without importing its module."""
 
     name: str
     summary: str
@@ -49,7 +49,7 @@ VERBS = (
     Verb("lib", "Print the path of an allocator's library, to preload it yourself."),
 )
 
-# Those of the native command.
+# The verbs of the native command.
 NATIVE = ("explain", "stats", "top", "purge", "set")
 
 DESCRIPTION = """\
@@ -139,26 +139,26 @@ def tsmalloc() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # the caller closed it; the lowest free number is its
+        if getattr(sys, name) is None:  # the caller closed it; the lowest free number becomes its
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 until the end
     try:
         return _run(arguments)
     finally:
         try:
             sys.stderr.flush()
-        except OSError:  # a full disk: the interpreter flushes once more, and would fail by it
+        except OSError:  # a full disk: the interpreter would flush once more, and fail
             discard(sys.stderr)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     colour = False if os.environ.get("NO_COLOR") else None
     try:
-        # dev/setup blocks it until here, where it is answered.
+        # dev/setup blocks it until here, where it is handled.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         status = tsmalloc.main(
             args=arguments, prog_name="tsmalloc", standalone_mode=False, color=colour
         )
-        sys.stdout.flush()  # here, where a full disk is still an error and not a lost result
+        sys.stdout.flush()  # here a full disk is still an error, not a lost result
     except UserError as error:
         tell(error.render())
         return error.exit_code
@@ -170,8 +170,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         tell("tsmalloc: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader went away, as `| head` does: there is nothing to say. (click meets most of
-        # these itself, and also ends with status 1.)
+        # The reader is gone, as with `| head`: no message. (click catches most of these itself, and
+        # also exits with status 1.)
         discard(sys.stdout)
         return EXIT_USAGE
     except OSError as error:
@@ -185,7 +185,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def usage_error(error: click.ClickException, words: Sequence[str]) -> UserError:
-    """click's own complaint in our form. (An option without its value does not say whose it is.)"""
+    """click's own complaint in our form. (For an option without a value, click does not say
+    whose.)"""
     context = error.ctx if isinstance(error, click.UsageError) else None
     verb = f" {words[0]}" if words and words[0] in {v.name for v in VERBS} else ""
     help_command = f"{context.command_path if context else f'tsmalloc{verb}'} --help"

@@ -1,9 +1,9 @@
 """The flow of a comparison: preflight, warm-up, rounds, analysis.
 
-Every verb that measures is one or several of these: they differ in their programs, points, metrics
-and rules. Order and stop rule are in schedule.py, a single run in trial.py, numbers in stats.py and
-analysis.py. Whatever ends the rounds early, be it Ctrl-C or a failing set-up command, the outcome
-holds all that was measured until then.
+Every verb that measures is one or several comparisons, with its own programs, points, metrics and
+rules. Order and stop rule are in schedule.py, a single run in trial.py, numbers in stats.py and
+analysis.py. If the rounds end early, by Ctrl-C or a failing set-up command, the outcome has
+everything measured until then.
 """
 
 import tempfile
@@ -51,14 +51,14 @@ from tsmlab.trial import (
 )
 from tsmlab.wording import counted, quantity, rounds
 
-# A run that takes this many times as long as the reference's first one is taken to hang...
+# A run that takes this many times as long as the reference's first one is considered hung...
 TIMEOUT_FACTOR = 20.0
-# ... but not before this time, which a short program may well lose to a busy machine.
+# ... but not before this time, which a short program may easily lose to a busy machine.
 MIN_TIMEOUT_SECONDS = 10.0
 WARMUP_ROUNDS = 1
-# The cost of a run besides its own time: starting `measure`, reading the output, the journal.
+# The overhead of a run: starting `measure`, reading the output, the journal.
 OVERHEAD_SECONDS = 0.05
-# Where no trial succeeded, nothing is known of how long a run takes.
+# If no trial succeeded, the length of a run is unknown.
 UNKNOWN_TIMEOUT_SECONDS = 300.0
 WARM_FACTOR = 4.0
 NO_DOCTOR = "(To compare anyway: --no-doctor)"
@@ -67,18 +67,18 @@ MIN_WARM_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a comparison; the allocators include the reference. more_metrics: what the
-    executor's measurements have besides. base_metrics: the first that is judged is what is ranked
-    by. vary_layout: each round has an environment of another size, so that no allocator is favoured
-    by where the stack happens to lie; off where runs are to be the same. unresolved: how much is
-    still to be resolved by further rounds. unfit_warnings: the codes of those that do not hold
-    here. say_preflight: whether what was found before the rounds is told. parameters: of a sweep; a
-    round runs every allocator at every point. series_points: of each run's memory. ask_order:
-    whether the results say which allocator is best at which point. entries: what runs where, unless
-    that is every allocator everywhere. by_point: nothing is compared between points, so that each
-    has a block of its own in a round, and one where the reference fails costs no other. warm:
-    touches memory before the rounds. one_kind: of machine, in a cluster. troubles: known before.
-    """
+    """The options of a comparison; the allocators include the reference. more_metrics: further
+    metrics in the executor's measurements. base_metrics: the first judged one ranks. vary_layout:
+    each round has an environment of another size, so that no allocator is favoured by the position
+    of the stack; off if runs should be identical. unresolved: how many verdicts further rounds
+    could still resolve. unfit_warnings: codes of warnings that do not apply here. say_preflight:
+    whether to report findings from before the rounds. parameters: of a sweep; a round runs every
+    allocator at every point. series_points: how many points to keep of each run's memory curve.
+    ask_order: whether the results say which allocator is best at which point. entries: what runs
+    where, unless every allocator runs everywhere. by_point: nothing is compared between points, so
+    each has a block of its own in a round, and a point where the reference fails does not affect
+    the others. warm: touches memory before the rounds. one_kind: a cluster must have machines of
+    one kind. troubles: warnings known beforehand."""
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -123,15 +123,15 @@ class Options:
 def compare(
     options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[Comparison]:
-    """Runs the whole comparison; its rounds on the fleet, if there is one. Raises UserError only
-    where nothing has been measured yet."""
+    """Runs the whole comparison; on the fleet, if there is one. Raises UserError only if nothing
+    has been measured yet."""
     return _Session(options, executor, reporter, memo, fleet).run()
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """What a counted run under the reference shows: calls; programs, the busiest first; those that
-    another library served, and that library."""
+    """Results of a counted run under the reference: calls; programs, the busiest first; programs
+    that used another library's malloc, and that library."""
 
     calls: int
     programs: list[str]
@@ -188,8 +188,8 @@ class _Session:
         return self.options.program.at(self._points[0], self.options.reference.name)
 
     def _try_reference(self, trial: Trial) -> None:
-        """Runs the reference once at each point: it must succeed, except where points are judged
-        one by one, and the longest time tells what a hang is."""
+        """Runs the reference once at each point, which must succeed, except if points are judged
+        one by one. The longest time determines when a run counts as hung."""
         options, reference = self.options, self.options.reference
         unknown = UNKNOWN_TIMEOUT_SECONDS if options.by_point else None
         trial.timeout_seconds = self._timeout_seconds or unknown
@@ -310,7 +310,8 @@ class _Session:
             )
 
     def _heed(self, diagnosis: doctor.Diagnosis) -> None:
-        """Stops at findings that make a comparison meaningless; notes others, each kind once."""
+        """Stops at findings that make a comparison meaningless; notes the others, each kind
+        once."""
         diagnosis.heed(NO_DOCTOR)
         for finding in diagnosis.warnings:
             if finding.code not in self._findings:
@@ -378,8 +379,8 @@ class _Session:
 
 
 class ReferenceFailedError(UserError):
-    """The reference must succeed, or there is nothing to compare with. told: with the program's
-    last words."""
+    """The reference must succeed, or there is nothing to compare with. told: the message, with the
+    program's last output."""
 
     def __init__(self, name: str, failure: Failure, remedy: str, where: str = "") -> None:
         said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""

@@ -1,4 +1,4 @@
-"""What our own allocators counted inside: reads the reports of the libraries in lib/counted."""
+"""The internal counts of our own allocators: reads the reports of the libraries in lib/counted."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +9,7 @@ from tsmlab.errors import UserError
 from tsmlab.measuring import Executor, MeasureExecutor, RunRequest
 
 SCHEMA = "tsmalloc-counters/1"
-# Names the folder for the reports to the program.
+# The variable that names the folder for the reports.
 VARIABLE = "TSMALLOC_COUNTERS"
 
 
@@ -22,7 +22,7 @@ class _Report:
 
 
 def has_counted(allocator: Allocator) -> Path | None:
-    """The counted twin of one of our allocators, fit for LD_PRELOAD; None if there is none."""
+    """The instrumented build of one of our allocators, for LD_PRELOAD; None if there is none."""
     if allocator.family != "tsmalloc":
         return None
     library = paths.library_dir() / "counted" / own_library(allocator.name)
@@ -30,13 +30,13 @@ def has_counted(allocator: Allocator) -> Path | None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a program that runs under a counted library needs to report into this folder."""
+    """The variables with which a program under an instrumented library reports into this folder."""
     return {VARIABLE: str(folder.absolute())}
 
 
 def read(folder: Path) -> dict[str, float]:
-    """The counts by name, as sums over all processes that reported into a folder. Raises UserError
-    where a file is damaged, or none is there."""
+    """The counts by name, summed over all processes that reported into a folder. Raises UserError
+    if a file is damaged or there is none."""
     files = sorted(folder.glob("*.counters.json"))
     if not files:
         raise UserError(
@@ -55,7 +55,8 @@ def read(folder: Path) -> dict[str, float]:
 def counted_run(
     request: RunRequest, folder: Path, executor: Executor | None = None
 ) -> dict[str, float]:
-    """Runs the program under the counted twin of its allocator; `folder` takes the reports."""
+    """Runs the program under the instrumented build of its allocator; `folder` takes the
+    reports."""
     library = has_counted(request.allocator)
     if library is None:
         raise UserError(f"{request.allocator.name} has no instrumented build.", paths.remedy())

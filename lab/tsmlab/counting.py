@@ -1,4 +1,4 @@
-"""Counts that do not depend on neighbours: instructions, simulated cache misses, system calls."""
+"""Counts that are immune to machine noise: instructions, simulated cache misses, system calls."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ INSTRUCTIONS = "instructions"
 CACHE_MISSES = "cache_misses"
 SYSTEM_CALLS = "system_calls"
 ROUNDS = 3
-# The same caches on every machine, or misses could not be compared between two of them.
+# The same simulated caches on every machine, so that misses can be compared between machines.
 _CACHES = ("--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64")
 _VALGRIND = ("valgrind", "-q", "--tool=cachegrind", "--cache-sim=yes", "--trace-children=yes")
-# A run under a tool may take this many times as long as the limit of one without, and a minute.
+# A run under a tool may take this many times the normal limit, plus a minute.
 SLOWDOWN = 10.0
 START_SECONDS = 60.0
-# Warnings of a comparison that are about times, or about too few rounds of what repeats.
+# Warnings about times, or about too few rounds of something that repeats exactly.
 NOT_OF_COUNTS = frozenset(
     {"few-rounds", "noise-floor", "first-round", "drift", "outliers", "bimodal"}
     | {"high-load", "short-runs", "governor", "sampling-cost"}
@@ -42,8 +42,8 @@ class Counters:
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """In place of a comparison's own: the first that is judged is what it ranks by. Times are
-        measured, and not judged."""
+        """Replaces a comparison's own metrics: the first judged one ranks. Times are measured, not
+        judged."""
         counted = [MetricSpec(PEAK_MEMORY, "peak memory", "bytes", judged=True)]
         if self.valgrind:
             counted.insert(0, MetricSpec(INSTRUCTIONS, "instructions", "count", judged=True))
@@ -55,7 +55,7 @@ class Counters:
 
     @property
     def note(self) -> str | None:
-        """The tools that are missing, and how to have them."""
+        """The tools that are missing, and how to install them."""
         tools = {"valgrind": self.valgrind, "strace": self.strace}
         missing = [tool for tool, works in tools.items() if not works]
         if not missing:
@@ -71,8 +71,8 @@ def _works(*command: str) -> bool:
 
 
 def measuring(deterministic: bool) -> tuple[Executor, Counters | None, list[str]]:
-    """The executor of a verb, which counts if the verb is to be deterministic; the counters; and
-    notes on them."""
+    """The executor of a verb, which counts if the verb should be deterministic; the counters;
+    notes."""
     if not deterministic:
         return MeasureExecutor(), None, []
     counters = Counters.installed()
@@ -82,7 +82,7 @@ def measuring(deterministic: bool) -> tuple[Executor, Counters | None, list[str]
 
 @dataclass(frozen=True)
 class CountingExecutor:
-    """Makes each run once more under each tool, and adds what that counted."""
+    """Repeats each run under each tool, and adds the tool's counts."""
 
     executor: Executor
     counters: Counters
@@ -100,7 +100,7 @@ class CountingExecutor:
                 command = (*_VALGRIND, *_CACHES, out, *request.command)
                 counted = self.executor.run(replace(under, command=command))
                 if counted.exit_code != plain.exit_code:
-                    return counted  # a program that cannot bear the tool has failed
+                    return counted  # a program that fails under the tool has failed
                 extra |= _cachegrind(folder)
             if self.counters.strace:
                 table = folder / "calls"

@@ -1,4 +1,4 @@
-"""An experiment as its file says it: a sweep with a question. (experiments.py reads the file.)"""
+"""An experiment as defined in its file: a sweep with a question. experiments.py reads the file."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,9 +14,9 @@ CausesAt = Literal["all", "ends", "none"]
 
 @dataclass(frozen=True)
 class Asked:
-    """One question to the numbers. at: values of parameters that restrict it to some points;
-    allocators: names and globs that it is about, [] for all; options: those of the kind.
-    docs/formats/experiment.md lists them."""
+    """One question about the numbers. at: parameter values that restrict it to some points;
+    allocators: names and globs, [] for all; options: specific to the kind, listed in
+    docs/formats/experiment.md."""
 
     kind: Kind
     metric: str
@@ -28,7 +28,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reported:
-    """A table of a source report as it was printed: of its machine, never mixed with ours."""
+    """A table as printed in a paper or report: from its own machine, never mixed with our
+    numbers."""
 
     report: str
     machine: str
@@ -39,9 +40,9 @@ class Reported:
 
 @dataclass(frozen=True)
 class Definition:
-    """optional: the metrics that a run need not print. causes: at which points calls, blocks and
-    waits are counted: at all, at the first and the last, or at none. run_seconds: about how long a
-    run takes, for --dry-run."""
+    """optional: metrics that a run need not print. causes: at which points to count calls, blocks
+    and waits: all, the first and the last, or none. run_seconds: about how long a run takes, for
+    --dry-run."""
 
     name: str
     title: str
@@ -70,6 +71,6 @@ class Definition:
 
     @property
     def printed_perhaps(self) -> tuple[str, ...]:
-        """What is taken where it is printed."""
+        """Numbers that are taken if the program prints them."""
         also = () if LIVE_BYTES in self.printed else (LIVE_BYTES,)
         return tuple(dict.fromkeys((*self.optional, *also)))

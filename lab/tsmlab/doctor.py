@@ -1,8 +1,8 @@
-"""Can an allocator be preloaded into this program? Reasons from the file, proof by counting calls.
+"""Can an allocator be preloaded into this program? Inspects the file, and proves it by counting
+calls.
 
-A preload that is not in effect is silent, and then two measurements of the same allocator get
-compared. Every known reason has a name here, and a remedy. The proof runs the command, once for
-each allocator.
+An ineffective preload is silent, and then two measurements of the same allocator get compared.
+Every known reason has a name and a remedy here. The proof runs the command once for each allocator.
 """
 
 import os
@@ -34,12 +34,12 @@ class Proof:
 
     @property
     def calls(self) -> int:
-        """All calls that asked for memory or gave it back, in all processes."""
+        """All calls that allocated or freed memory, in all processes."""
         return sum(counts.calls for counts in self.processes)
 
     @property
     def served_by_others(self) -> tuple[Path, ...]:
-        """Libraries other than the allocator's that served processes which did call."""
+        """Libraries other than the allocator's that provided malloc to processes that called it."""
         if self.allocator.path is None:
             return ()
         meant = self.allocator.path.resolve()
@@ -48,8 +48,8 @@ class Proof:
 
     @property
     def instead_of_libc(self) -> dict[str, str]:
-        """Without a preload: by their names, the programs that were served by another library than
-        the C library, and that library."""
+        """Without a preload: programs, by name, whose malloc came from another library than the C
+        library, and that library."""
         if self.allocator.path is not None:
             return {}
         return {
@@ -62,7 +62,7 @@ class Proof:
 def prove(
     command: Sequence[str], allocator: Allocator, timeout_seconds: float | None, stdin: Path | None
 ) -> Proof:
-    """Runs the command with its output thrown away (and no input but `stdin`); reads the counts."""
+    """Runs the command with its output discarded (and no input but `stdin`); reads the counts."""
     nowhere = Path("/dev/null")
     request = RunRequest(
         command=tuple(command),
@@ -79,7 +79,7 @@ def prove(
 
 Severity = Literal["ok", "note", "warning", "fatal"]
 
-# As of shells, and of the front door of an installation (tools/front).
+# The statuses of shells, and of an installation's front end (tools/front).
 START_FAILURES = {
     "empty": EXIT_USAGE,
     "not-found": 127,
@@ -90,7 +90,7 @@ STATIC_REMEDY = "Link it dynamically (without -static), or link the allocator in
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found out: how bad, a code for scripts, what it is, what to do."""
+    """One finding: severity, a code for scripts, a description, and a remedy."""
 
     severity: Severity
     code: str
@@ -126,8 +126,9 @@ class Diagnosis:
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
     def heed(self, hint: str = "", *, as_shells: bool = False) -> None:
-        """Refuses to run what cannot be, or in vain; with the status of shells, if the verb stands
-        for the program, where it cannot be started, else with the hint."""
+        """Raises UserError if the program cannot run, or if preloading would be in vain: with a
+        shell's exit status if it cannot start and `as_shells` is set, and with the hint if it can
+        start."""
         if not self.fatal:
             return
         code, status = self.fatal[0].code, EXIT_USAGE
@@ -146,9 +147,9 @@ def diagnose(
     timeout_seconds: float | None = None,
     stdin: Path | None = None,
 ) -> Diagnosis:
-    """Looks at the program's file, then runs the command under each of `allocators` for the proof.
+    """Inspects the program's file, then runs the command under each of `allocators` for the proof.
 
-    Nothing is run if the file alone already tells that it would be in vain.
+    Runs nothing if the file alone shows that it would be in vain.
     """
     environment = os.environ
     try:
@@ -169,7 +170,7 @@ def diagnose(
         proof = prove(command, allocator, timeout_seconds, stdin)
         proofs.append(proof)
         findings += _proof_findings(proof)
-    # A program may start others: a shell script that leads to Python, say.
+    # A program may start others, as a shell script that starts Python does.
     for name in sorted({Path(p.program).name for proof in proofs for p in proof.processes}):
         findings += (f for f in _known_runtimes(name, "", environment) if f not in findings)
     return Diagnosis(tuple(command), resolved, tuple(findings), tuple(proofs))
@@ -204,14 +205,14 @@ def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator
     yield from loader
     yield from _privilege_findings(program)
     if any(finding.severity == "fatal" for finding in loader):
-        return  # what is inside (a static program holds libc's malloc) no longer matters
+        return  # the contents (a static program has libc's malloc) no longer matter
     yield from _heap_findings(program, facts)
     yield from _capacity_findings(program, facts)
     yield from _runtime_findings(program, facts, environment)
 
 
 def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
-    """Whether a dynamic loader of this machine's own kind will see LD_PRELOAD."""
+    """Whether a dynamic loader for this kind of machine will see LD_PRELOAD."""
     own_bits = 64 if platform.architecture()[0] == "64bit" else 32
     if facts.bits != own_bits or not _is_own_machine(facts.machine):
         yield fatal(
@@ -259,14 +260,14 @@ def _is_own_machine(machine: str) -> bool:
 
 
 def _privilege_findings(program: Path) -> Iterator[Finding]:
-    """Programs that gain rights at their start run in secure mode, which ignores LD_PRELOAD."""
+    """Programs that gain privileges at start run in secure mode, which ignores LD_PRELOAD."""
     status = program.stat()
     if os.statvfs(program).f_flag & os.ST_NOSUID:
         return
     changes = []
     if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
         changes.append(("setuid", f"sets its user to {status.st_uid}"))
-    # Without group execution the bit has another, historic meaning.
+    # Without group execution the bit has another, historical meaning.
     gains_group = status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IXGRP
     if gains_group and status.st_gid != os.getgid():
         changes.append(("setgid", f"sets its group to {status.st_gid}"))
@@ -288,7 +289,7 @@ def _has_capabilities(program: Path) -> bool:
 
 
 def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
-    """Allocators and sanitizers that are already inside."""
+    """Allocators and sanitizers that are already linked in."""
     libraries = " ".join(facts.needed)
     sanitizers = facts.sanitizers or tuple(re.findall(r"lib(?:clang_rt\.)?([atml]san)", libraries))
     if sanitizers:
@@ -324,7 +325,8 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
 
 
 def _capacity_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
-    """Programs that may write behind what they asked for, which depends on the allocator."""
+    """Programs that may write past the end of their requested size, so allocators make a
+    difference."""
     if "malloc_usable_size" in facts.imported:
         yield warning(
             "usable-size",
@@ -336,11 +338,11 @@ def _capacity_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Runtime:
-    """A language's runtime that does not take all its memory from malloc."""
+    """A language runtime that does not get all its memory from malloc."""
 
     code: str
-    programs: str  # a pattern for the program's name
-    libraries: str  # a pattern for the libraries that it needs
+    programs: str  # pattern for the program's name
+    libraries: str  # pattern for the libraries that it needs
     message: str
     remedy: str
     cured_by: tuple[str, str] | None = None  # an environment variable and its value
@@ -398,7 +400,7 @@ RUNTIMES = (
 def _runtime_findings(
     program: Path, facts: ElfFacts, environment: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Heaps of a language's own: the preload works, but it does not serve everything."""
+    """Heaps of language runtimes: the preload works, but not for all of their memory."""
     if facts.go and facts.interpreter is not None:
         yield warning(
             "go",
@@ -419,7 +421,7 @@ def _known_runtimes(name: str, libraries: str, environment: Mapping[str, str]) -
 
 
 def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Preloads that are there before ours."""
+    """Preloads that were set before ours."""
     if preloaded := environment.get("LD_PRELOAD", "").strip():
         yield warning(
             "already-preloaded",
@@ -439,14 +441,14 @@ def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _wrong_libc(program: Path, allocator: Allocator) -> Finding | None:
-    """The finding that a library is for musl, which the loader of a program for glibc refuses."""
+    """A finding if the library is for musl, which the loader of a glibc program rejects."""
     if allocator.path is None:
         return None
     try:
         needed = read_facts(allocator.path).needed
     except (NotElf, OSError):
-        return None  # the proof says what comes of it
-    # Alpine's name of libc, and musl's own.
+        return None  # the proof will show the effect
+    # Alpine's name for libc, and musl's own.
     if not any(name.startswith("libc.musl-") or name == "libc.so" for name in needed):
         return None
     return fatal(
@@ -475,7 +477,7 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
             "itself.",
         )
     if measurement.failed:
-        # A program may well be made to end with another status than 0; a signal is another matter.
+        # A program may be meant to exit with another status than 0, but not to die by a signal.
         crashed = measurement.signal is not None and not measurement.timed_out
         yield Finding(
             "fatal" if crashed or measurement.spawn_error else "note",

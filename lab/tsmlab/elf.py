@@ -1,4 +1,4 @@
-"""ELF files: their symbols, and what decides whether an allocator can be preloaded into one."""
+"""ELF files: their symbols, and whether an allocator can be preloaded into one."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section
 from elftools.elf.segments import InterpSegment
 
-# Functions whose definition inside a file tells of an allocator inside it.
+# Functions that reveal an allocator inside the file that defines them.
 MALLOC_SYMBOLS = ("malloc", "calloc", "free")
 ALLOCATOR_SYMBOLS = {
     "jemalloc": ("je_malloc", "je_mallctl", "_rjem_malloc", "_rjem_mallctl", "mallctl", "mallocx"),
@@ -30,9 +30,9 @@ SANITIZER_SYMBOLS = {
     "HWAddressSanitizer": ("__hwasan_init",),
     "LeakSanitizer": ("__lsan_init",),
 }
-# Functions whose use by a program tells something of it.
+# Functions that reveal something about a program that uses them.
 TELLING_IMPORTS = ("malloc_usable_size",)
-# Texts that a stripped program still holds when an allocator was linked into it.
+# Strings that remain in a stripped program if an allocator was linked into it.
 ALLOCATOR_TEXTS = {
     "jemalloc": (b"<jemalloc>: ",),
     "mimalloc": (b"MIMALLOC_", b"mimalloc: "),
@@ -42,7 +42,7 @@ GO_SECTIONS = (".go.buildinfo", ".note.go.buildid", ".gopclntab")
 
 
 class NotElf(Exception):
-    """The file is not an ELF file, or a damaged one: the message says which."""
+    """The file is not an ELF file, or a damaged one; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class ElfFacts:
     needed: tuple[str, ...]
     go: bool
     defined: frozenset[str]  # those of the symbols above that the file defines
-    imported: frozenset[str]  # those of TELLING_IMPORTS that it leaves to others
-    texts: frozenset[str]  # allocators whose texts it holds
+    imported: frozenset[str]  # those of TELLING_IMPORTS that the file imports
+    texts: frozenset[str]  # allocators whose strings the file contains
 
     @property
     def defines_malloc(self) -> bool:
@@ -63,13 +63,14 @@ class ElfFacts:
 
     @property
     def allocators_inside(self) -> tuple[str, ...]:
-        """Known allocators that are linked into the file, by symbols or, if stripped, by texts."""
+        """Known allocators that are linked into the file, found by symbols or, if stripped, by
+        strings."""
         by_symbols = _holders(ALLOCATOR_SYMBOLS, self.defined)
         return by_symbols or tuple(name for name in ALLOCATOR_TEXTS if name in self.texts)
 
     @property
     def sanitizers(self) -> tuple[str, ...]:
-        """Sanitizers that the file is built with, their runtime inside it or as a library."""
+        """Sanitizers in the file, with the runtime linked in or as a library."""
         return _holders(SANITIZER_SYMBOLS, self.defined)
 
 
@@ -77,15 +78,15 @@ Read = TypeVar("Read")
 
 
 def read(path: Path, what: Callable[[ELFFile], Read]) -> Read:
-    """What is asked of an ELF file; NotElf if it is none or cannot be understood."""
+    """Calls `what` on an ELF file; NotElf if it is not one, or cannot be understood."""
     with path.open("rb") as file:
         if file.read(4) != b"\x7fELF":
             raise NotElf("not an ELF file")
         try:
             return what(ELFFile(file))
         except Exception as error:
-            # The parser is written for sound files: whatever it stumbles over in others (a seek to
-            # nowhere, a table of a huge size) means that this one is none.
+            # The parser is written for valid files: any error in it (a seek to nowhere, a huge
+            # table) means that the file is not a valid ELF file.
             raise NotElf(f"damaged ELF file ({type(error).__name__})") from error
 
 
@@ -122,9 +123,9 @@ def _facts(elf: ELFFile) -> ElfFacts:
 
 
 def _symbols(elf: ELFFile) -> tuple[frozenset[str], frozenset[str]]:
-    """The interesting symbols that the file defines, and imports, by either of its symbol tables.
+    """The interesting symbols that the file defines, and imports, from either symbol table.
 
-    Undefined ones count for sanitizers only: their runtime is a library then.
+    Undefined ones count for sanitizers only, whose runtime is then a library.
     """
     sanitizer_names = {name for names in SANITIZER_SYMBOLS.values() for name in names}
     allocator_names = {name for names in ALLOCATOR_SYMBOLS.values() for name in names}
@@ -144,13 +145,13 @@ def _symbols(elf: ELFFile) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(found), frozenset(imported)
 
 
-# Where its name stands, its kind, section, address and size.
+# Offset of the name, kind, section, address and size.
 Symbol = tuple[int, int, int, int, int]
 
 
 def symbol_tables(elf: ELFFile) -> Iterator[tuple[bytes, Iterator[Symbol]]]:
     """The names of each table, and its symbols. Big programs have hundreds of thousands, so they
-    are unpacked here and never made into objects."""
+    are unpacked here without creating objects."""
     order = "<" if elf.little_endian else ">"
     is_64 = elf.elfclass == 64
     layout = struct.Struct(order + ("IBBHQQ" if is_64 else "IIIBBH"))
@@ -163,7 +164,7 @@ def symbol_tables(elf: ELFFile) -> Iterator[tuple[bytes, Iterator[Symbol]]]:
 
 
 def _offsets(strings: bytes, names: Iterable[str]) -> dict[int, str]:
-    """Where the names stand in a string table; linkers let one name be the tail of another."""
+    """The offsets of the names in a string table; linkers let one name be the tail of another."""
     found = {}
     for name in names:
         needle = name.encode() + b"\0"

@@ -1,5 +1,5 @@
-"""How the `tsmalloc` command ends: the one exception that a user is meant to see, the statuses, and
-streams without a reader.
+"""How the `tsmalloc` command ends: the one exception that users see, the exit statuses, and streams
+without a reader.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ EXIT_OK = 0
 EXIT_USAGE = 1
 EXIT_PROGRAM_FAILED = 2
 EXIT_REGRESSION = 3
-EXIT_CANNOT_EXECUTE = 126  # as of shells
+EXIT_CANNOT_EXECUTE = 126  # as in shells
 EXIT_INTERRUPTED = 130
 
 
@@ -32,7 +32,7 @@ class UserError(Exception):
 
 
 def not_started(program: str, error: OSError) -> UserError:
-    """The message about a program that the system refuses to start."""
+    """The message about a program that the system cannot start."""
     return UserError(
         f"cannot start {program}: {error.strerror}.",
         "If it is a script, its first line must name an interpreter (#!/bin/sh).",
@@ -41,11 +41,11 @@ def not_started(program: str, error: OSError) -> UserError:
 
 
 def tell(text: str) -> None:
-    """A line for stderr. One that cannot be written there, on a full disk, costs nothing else."""
+    """Writes a line to stderr. Ignores errors, such as a full disk."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
 
 
 def discard(stream: TextIO) -> None:
-    """Lets a stream lead nowhere: the interpreter flushes it once more, which must not fail."""
+    """Redirects a stream to nowhere: the interpreter flushes it once more, which must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

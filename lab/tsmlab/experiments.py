@@ -1,7 +1,6 @@
 """Experiments: reads their files, and runs each as a comparison over the points of its sweep.
 
-Whatever is wrong in a file is found before anything is measured, with file and key named and the
-remedy told.
+Any error in a file is reported before measuring, with the file, the key and the remedy.
 """
 
 import difflib
@@ -53,11 +52,11 @@ DEFAULT_ROUNDS = 5
 DEFAULT_TIMEOUT_SECONDS = 60.0
 DEFAULT_RUN_SECONDS = 1.0
 DEFAULT_ALLOCATORS = ["tsmalloc", "system"]
-# A time budget takes rounds away, but never more than down to this: fewer say next to nothing.
+# A time budget reduces the rounds to no fewer than this: fewer are almost meaningless.
 FEWEST_ROUNDS = 3
-# The cost of a run besides its own time.
+# The overhead of a run.
 OVERHEAD_SECONDS = 0.05
-# How much slower a run is that is watched, for all tools together.
+# How much slower an instrumented run is, for all tools together.
 WATCHED_FACTOR = 9.0
 
 # --- files ----------------------------------------------------------------------------------------
@@ -68,8 +67,8 @@ def default_folder() -> Path:
 
 
 def read_files(files: Sequence[Path]) -> list[Definition]:
-    """An experiment for each file; raises UserError for one that is not as it should be, or if two
-    have one name. Whether programs are there is not looked at (program_path)."""
+    """An experiment for each file; raises UserError for an invalid file, or if two have the same
+    name. Does not check that programs exist (program_path does)."""
     definitions: dict[str, Definition] = {}
     for file in files:
         definition = read_file(file)
@@ -88,15 +87,15 @@ def read_file(path: Path) -> Definition:
 
 
 def select(chosen: Sequence[str], definitions: Sequence[Definition]) -> list[Definition]:
-    """Those that names and globs choose, in the catalogue's order; `all` chooses every one. Raises
-    UserError for a name that chooses nothing."""
+    """The experiments that names and globs select, in the catalogue's order; `all` selects every
+    one. Raises UserError for a name that selects nothing."""
     patterns = ["*" if name == EVERYTHING else name for name in chosen]
     return toml_tables.select(patterns, definitions, "experiment", SHOW_ALL)
 
 
 def program_path(definition: Definition) -> Path:
-    """The file to run: with a slash a path from the experiment's folder, else a program of the
-    build, else one in PATH. Raises UserError if there is none."""
+    """The file to run: with a slash a path from the experiment's folder, otherwise a program of the
+    build or in PATH. Raises UserError if there is none."""
     program = definition.program
     if "/" in program:
         found = (Path(definition.file).parent / Path(program).expanduser()).absolute()
@@ -129,7 +128,7 @@ KEYS = (
     *("rounds", "timeout_seconds", "causes", "run_seconds"),
     *("parameter", "metric", "analysis", "reported"),
 )
-# What the built-in metrics are called in files, beside their own keys.
+# Names of the built-in metrics in files, besides their keys.
 ALIASES = {"wall_seconds": TIME, "peak_bytes": PEAK_MEMORY}
 PEAK_SPEC = MetricSpec(PEAK_OVER_LIVE, "peak over live bytes", "number", judged=True)
 OURS = (*BUILT_IN, PEAK_SPEC)
@@ -224,8 +223,8 @@ def _seconds(table: Table, key: str, default: float) -> float:
 
 
 def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequence[str]) -> None:
-    """Every placeholder has a parameter, and every parameter a placeholder: what is swept must
-    reach the program."""
+    """Checks that every placeholder has a parameter, and every parameter a placeholder: otherwise
+    the swept value would not reach the program."""
     used = sweep.used_in(arguments)
     for name in sorted(used - {ALLOCATOR, *parameters}):
         near = difflib.get_close_matches(name, parameters, n=1)
@@ -243,7 +242,7 @@ def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequ
             )
 
 
-# --- the questions of a file: a misspelt option would answer another question ---------------------
+# --- the questions of a file: checked, since a misspelt option would answer another question ------
 
 
 Rule = tuple[Callable[[Any], bool], str]
@@ -307,7 +306,7 @@ def _check_options(table: Table, kind: Kind, options: Mapping[str, Any]) -> None
 
 
 def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None:
-    """The points that a question is restricted to exist."""
+    """Checks that the points that a question is restricted to exist."""
     if not isinstance(at, dict):
         raise table.error(f"at is {at!r}", "Write it as {parameter = value}.")
     values = {parameter.name: parameter.values for parameter in parameters}
@@ -322,12 +321,12 @@ def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None
             raise table.error(f"{name} never has the value {value!r}", f"Its values: {there_are}.")
 
 
-# --- what is going to be run ----------------------------------------------------------------------
+# --- what will run --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One experiment with its program's file; the allocators include the reference."""
+    """One experiment with its program; the allocators include the reference."""
 
     definition: Definition
     program: Path
@@ -353,7 +352,7 @@ class Plan:
 
     @property
     def rounds_seconds(self) -> float:
-        """About how long the rounds take, as the file says."""
+        """About how long the rounds take, according to the file."""
         return self.rounds * self.runs_a_round * self._run_seconds
 
     @property
@@ -375,8 +374,8 @@ def plan(
     with_causes: bool,
     note: Callable[[str], object],
 ) -> Plan:
-    """The plan of an experiment; `chosen` are the allocators asked for, else the file's own choice
-    and the user's libraries. Raises UserError for a choice that cannot be run."""
+    """The plan of an experiment; `chosen` are the requested allocators, by default the file's own
+    choice and the user's libraries. Raises UserError for a choice that cannot run."""
     wanted = known.select(chosen, available) if chosen else list(_own(definition, available, note))
     base, compared = known.with_reference(reference, wanted, available)
     return Plan(
@@ -392,8 +391,7 @@ def plan(
 def _own(
     definition: Definition, available: Sequence[Allocator], note: Callable[[str], object]
 ) -> Iterator[Allocator]:
-    """The allocators that the file names. Those that are not installed here are left out and
-    noted."""
+    """The allocators that the file names, without those not installed here, which are noted."""
     selectors: list[str] = []
     for selector in definition.allocators:
         package = system_libraries.package_of(selector)
@@ -429,7 +427,7 @@ class Options:
 
     @property
     def files(self) -> list[Path]:
-        """Everything that takes part but for the allocators."""
+        """All files that take part, except the allocators."""
         return [*(Path(p.definition.file) for p in self.plans), *(p.program for p in self.plans)]
 
 
@@ -446,10 +444,10 @@ def run(
     observers: Sequence[Observer] | None = None,
     warm: Callable[[int], int] = machine.touch,
 ) -> Outcome[Study]:
-    """Runs one experiment after the other; their rounds on the fleet, whose machines are of one
-    kind, if there is one. Causes are counted here.
+    """Runs the experiments one after the other; their rounds on the fleet, if there is one, whose
+    machines are of one kind. Causes are counted on this machine.
 
-    Raises UserError and KeyboardInterrupt only where nothing has been measured yet."""
+    Raises UserError and KeyboardInterrupt only if nothing has been measured yet."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-experiment-") as folder:
         return _Session(
             options, executor, reporter, memo, fleet, observers, warm, Path(folder)
@@ -472,7 +470,7 @@ class _Session:
         self._done: list[Comparison] = []
 
     def run(self) -> Outcome[Study]:
-        """A program that fails under the reference costs its own experiment only."""
+        """A program that fails under the reference only affects its own experiment."""
         error: UserError | None = None
         stop = Stop("runs", "all experiments done")
         try:
@@ -499,8 +497,8 @@ class _Session:
         return Study.of("experiment", self._done, stop=stop)
 
     def _one(self, each: Plan, left: int) -> Outcome[Comparison]:
-        """The rounds, the causes, the answers. left: how many experiments share the time that is
-        left."""
+        """The rounds, the causes, the answers. left: how many experiments share the remaining
+        time."""
         definition, memo = each.definition, Part(self.memo, each.definition.name)
         outcome = compare.compare(
             self._options(each, left), self.executor, self.reporter, memo, self.fleet
@@ -524,7 +522,7 @@ class _Session:
         definition = each.definition
         asked = {question.metric for question in definition.analyses}
         built_in: tuple[MetricSpec, ...] = BUILT_IN
-        if definition.metrics:  # of which the first is the time, most often
+        if definition.metrics:  # usually, the first is the time
             built_in = tuple(
                 replace(m, name="wall time", judged=TIME in asked) if m.key == TIME else m
                 for m in BUILT_IN
@@ -542,11 +540,11 @@ class _Session:
             rule=self._rule(each, left),
             warmup_rounds=0,
             timeout_seconds=definition.timeout_seconds,
-            check_output=False,  # times are part of it
+            check_output=False,  # output includes times
             consult_doctor=False,
             cpus=self.options.cpus,
             base_metrics=(*definition.metrics, *built_in),
-            unresolved=lambda _: 1,  # the number of rounds is the file's
+            unresolved=lambda _: 1,  # the file sets the number of rounds
             say_preflight=False,
             parameters=tuple(definition.parameters),
             series_points=0,
@@ -569,7 +567,7 @@ class _Session:
     # --- causes -----------------------------------------------------------------------------------
 
     def _causes(self, each: Plan, found: Comparison, memo: Memo) -> Iterator[Causes]:
-        """At the points that are asked for, of the cells that have a run that did not fail."""
+        """At the requested points, for each allocator with a successful run there."""
         usable = [s for s in found.samples if s.phase == "measured" and not s.failure]
         walls: dict[tuple[int, str], float] = {}
         for sample in usable:

@@ -1,4 +1,4 @@
-"""Files for others: all results as JSON, every run as CSV, the table as Markdown."""
+"""Exports: all results as JSON, every run as CSV, the table as Markdown."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ class Target:
 
 
 def check_targets(targets: Sequence[Target], force: bool) -> None:
-    """Raises UserError for the first target that could not be written, or must not be."""
+    """Raises UserError for the first target that cannot be written, or must not be overwritten."""
     seen: dict[Path, Target] = {}
     for target in targets:
         path = target.path
@@ -47,8 +47,8 @@ def check_targets(targets: Sequence[Target], force: bool) -> None:
 
 
 def write_all(text_in: Callable[[Format], str], targets: Sequence[Target]) -> list[str]:
-    """Writes every target it can, with the text that there is in its format; returns a message for
-    each that it could not."""
+    """Writes every target that it can, with the text in its format; returns a message for each
+    failure."""
     problems = []
     for target in targets:
         try:
@@ -69,9 +69,9 @@ def csv_lines(heads: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
 def csv_of_comparisons(
     before: Sequence[str], parts: Sequence[tuple[Sequence[object], Comparison]]
 ) -> str:
-    """A line for each run of several comparisons, failed and warm-up ones included, with all of
-    their metrics; numbers in base units. Each comparison comes with its values for `before`; those
-    of a sweep have a column for each parameter."""
+    """A line for each run of several comparisons, including failed and warm-up ones, with all of
+    their metrics in base units. Each comparison comes with its values for `before`; parameters of a
+    sweep have a column each."""
     keys = dict.fromkeys(spec.key for _, comparison in parts for spec in comparison.metrics)
     names = dict.fromkeys(p.name for _, comparison in parts for p in comparison.parameters)
     lines = (
@@ -101,8 +101,8 @@ def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:
 
 
 def check_new(path: Path, force: bool, said: str = "") -> None:
-    """Raises UserError, which begins with what is said, for a file that could not be written, or
-    must not be."""
+    """Raises UserError, with a message that begins with `said`, for a file that cannot be written,
+    or must not be overwritten."""
     folder = path.absolute().parent
     if path.is_dir():
         raise UserError(f"{said}{path} is a directory.", "Give a file in it.")
@@ -114,7 +114,7 @@ def check_new(path: Path, force: bool, said: str = "") -> None:
         raise UserError(
             f"{said}no such directory: {folder}.", f"Create it first: mkdir -p {folder}"
         )
-    # A regular file is replaced, which takes a writable folder; a device or pipe is written to.
+    # A regular file is replaced, which needs a writable folder; a device or pipe is written to.
     special = path.exists() and not path.is_file()
     if not os.access(path if special else folder, os.W_OK):
         raise UserError(f"{said}cannot write {path}.", "Choose a directory that you can write to.")

@@ -21,7 +21,7 @@ from tsmlab.fetched import MANIFEST, SCHEMA, Manifest
 TABLE = Path(__file__).parent / "fetch.toml"
 PROOF_SECONDS = 60.0
 LOG_LINES = 8
-# How each tool is had on Debian and its kin.
+# How to install each tool on Debian and its derivatives.
 REMEDIES = {
     "cargo": "sudo apt install cargo, or install Rust with rustup",
     "cc": "sudo apt install gcc",
@@ -29,7 +29,7 @@ REMEDIES = {
     "cmake": "sudo apt install cmake",
     "make": "sudo apt install make",
 }
-# The words of cargo for a version that does not exist.
+# cargo's message for a version that does not exist.
 _NO_VERSION = re.compile(r"failed to select a version|no matching package|unexpected end of input")
 
 Say = Callable[[str], None]
@@ -37,7 +37,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Peer:
-    """One entry of the table, whose head explains the fields."""
+    """One entry of the table; comments at its head explain the fields."""
 
     name: str
     summary: str
@@ -53,7 +53,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Crate:
-    """An unpacked archive. version: the whole of it; sha256: of the archive."""
+    """An unpacked archive. version: the full version; sha256: of the archive."""
 
     folder: Path
     version: str
@@ -78,7 +78,7 @@ def peer_of(name: str) -> Peer:
 
 def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manifest, Path]:
     """Builds the peer from the crate of this version, by default the pinned one; returns what was
-    built, and its library. A library that is there already is left alone, unless force."""
+    built, and its library. An existing library is not rebuilt, unless `force`."""
     wanted = peer.version if version is None else version
     if not re.fullmatch(r"\d+(\.\d+)*([-+][0-9A-Za-z.+-]+)?", wanted):
         raise UserError(f"{wanted!r} is not a version.", f"For example: {peer.version}")
@@ -90,7 +90,7 @@ def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manif
     _check_tools("cargo", *peer.tools)
     cache = fetched.cache_dir()
     try:
-        cache.mkdir(parents=True, exist_ok=True)  # servers of other users load from there
+        cache.mkdir(parents=True, exist_ok=True)  # other users' servers load from there
         with tempfile.TemporaryDirectory(prefix=f".{peer.name}-", dir=cache) as name:
             return _fetch(peer, wanted, Path(name), say)
     except OSError as error:
@@ -111,7 +111,7 @@ def _fetch(peer: Peer, wanted: str, work: Path, say: Say) -> tuple[Manifest, Pat
     new = work / "new"
     new.mkdir()
     library = f"lib{peer.name}.so"
-    shutil.copyfile(built, new / library)  # what a link leads to
+    shutil.copyfile(built, new / library)  # follows links
     manifest = Manifest(
         schema=SCHEMA,
         created=records.now(),
@@ -137,7 +137,7 @@ def _fetch(peer: Peer, wanted: str, work: Path, say: Say) -> tuple[Manifest, Pat
 
 
 def _download(peer: Peer, wanted: str, project: Path) -> Crate:
-    """By `cargo vendor` of a package that depends on the crate alone."""
+    """Downloads with `cargo vendor` for a package that depends only on the crate."""
     (project / "src").mkdir(parents=True)
     (project / "src" / "lib.rs").touch()
     (project / "Cargo.toml").write_text(
@@ -147,7 +147,7 @@ def _download(peer: Peer, wanted: str, project: Path) -> Crate:
     )
     done = _run(["cargo", "vendor", "--quiet", "vendor"], project)
     if done.returncode != 0:
-        # Offline, cargo finds no version, and then reminds of that.
+        # Offline, cargo finds no version, and mentions being offline.
         if _NO_VERSION.search(done.stderr) and "offline mode" not in done.stderr:
             raise UserError(
                 f"the crate {peer.crate} has no version {wanted}.",
@@ -209,7 +209,7 @@ def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
 
 
 def _prove(allocator: Allocator) -> None:
-    """Runs a program under the library, and looks at what served its calls."""
+    """Runs a program under the library, and checks which library provided its malloc."""
     command = (sys.executable, "-I", "-S", "-c", "print(list(range(100000))[-1])")
     shown = doctor.prove(command, allocator, PROOF_SECONDS, None)
     if shown.measurement.failed or not shown.calls or shown.served_by_others:
@@ -253,5 +253,5 @@ def _last_line(text: str) -> str:
 
 
 def _plain(version: str) -> str:
-    """Without what does not take part in comparing versions."""
+    """The version without the parts that do not count in comparisons."""
     return version.partition("+")[0]

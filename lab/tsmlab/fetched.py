@@ -1,4 +1,4 @@
-"""The allocators that `tsmalloc fetch` has built: where they are kept, and which there are."""
+"""The allocators that `tsmalloc fetch` has built, and where they are."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ MANIFEST = "fetched.json"
 
 @dataclass(frozen=True)
 class Manifest:
-    """Beside each library: what it was built from. library: the file's name. environment: what a
-    program needs beside the library."""
+    """A file next to each library that says what it was built from. library: the file's name.
+    environment: variables that a program needs besides the library."""
 
     schema: str
     created: str
@@ -38,8 +38,8 @@ def cache_dir() -> Path:
 
 
 def present() -> Iterator[tuple[Manifest, Path]]:
-    """Each with its library, in the order of their names and versions. A folder that is damaged is
-    passed over: fetching it again puts it right."""
+    """Each manifest with its library, in the order of names and versions. Skips damaged folders,
+    which fetching again repairs."""
     for path in sorted(cache_dir().glob(f"*/{MANIFEST}"), key=system_libraries.natural_order):
         try:
             text = path.read_text(encoding="utf-8", errors="replace")

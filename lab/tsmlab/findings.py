@@ -1,7 +1,7 @@
-"""Questions to the points of a sweep, answered from its samples: pair, order, fit.
+"""Answers questions about the points of a sweep from its samples: pair, order, fit.
 
-A finding is a pure function of a comparison, so the samples that are kept can be asked again. A
-cell (an allocator at a point) in which even one run failed has no part in any answer.
+A finding is a pure function of a comparison, so it can be recomputed from saved samples. A cell (an
+allocator at a point) with any failed run is left out of all answers.
 """
 
 import itertools
@@ -25,29 +25,29 @@ from tsmlab.wording import names, quantity, rounds
 CANNOT_TELL = "cannot be told"
 # Exponents this close are the same shape: 0.1 is 26% over a factor of ten.
 TOLERANCE = 0.1
-# Of more figures than these, the least and the largest are told.
+# With more figures than this, only the smallest and the largest are printed.
 TOLD = 4
-# Longer chains of names, and more of them, are no sentence any more.
+# Longer chains of names, or more of them, are no longer a readable sentence.
 NAMES_IN_A_CHAIN = 8
 CHAINS_TOLD = 6
 
 
 def find(comparison: Comparison, asked: Sequence[Asked], processors: int | None) -> list[Finding]:
-    """The answer to each question. processors: how many the runs could use; Amdahl's law needs
-    it."""
+    """The answer to each question. processors: how many the runs could use; needed for Amdahl's
+    law."""
     return [_Question(comparison, each, processors).finding() for each in asked]
 
 
 def usable_processors(machine: Machine, cpus: Sequence[int] | None) -> int:
-    """Those that runs may use at one time: chosen by the user, or the machine's, and not more than
-    its control group pays for."""
+    """The processors that runs may use at once: those chosen by the user, or the machine's, but no
+    more than its control group allows."""
     count = len(cpus) if cpus else machine.usable_cores
     limit = machine.cgroup_cpu_limit
     return max(1, count if limit is None else min(count, round(limit)))
 
 
 class _Question:
-    """One question, and the part of the sweep that it is about."""
+    """One questionand its part of the sweep."""
 
     def __init__(self, comparison: Comparison, asked: Asked, processors: int | None) -> None:
         self.comparison = comparison
@@ -108,11 +108,11 @@ class _Question:
         return found
 
     def logs(self, point: int, name: str) -> LogsByRound:
-        """By round; empty where a run failed, or a value has no logarithm."""
+        """Logarithms by round; empty if a run failed, or a value has no logarithm."""
         return self._logs.get((point, name), {})
 
     def floor(self, point: int) -> float | None:
-        """By how much the reference differs from itself there."""
+        """The reference's A/A noise at this point."""
         points = self.comparison.points
         analysis = points[point].analysis if points else self.comparison.analysis
         return analysis.noise_floors.get(self.metric.key)
@@ -120,7 +120,7 @@ class _Question:
     # --- points -----------------------------------------------------------------------------------
 
     def at(self, *indices: int) -> str:
-        """ " at threads=4", " everywhere", or nothing: to stand behind a clause."""
+        """ " at threads=4", " everywhere", or nothing: goes after a clause."""
         if not any(self.points[index] for index in indices):
             return ""
         if len(indices) > 1 and len(indices) == len(self.points):
@@ -131,15 +131,15 @@ class _Question:
 
     @property
     def parameter(self) -> Parameter | None:
-        """The one that is asked about; without one, the first whose values are numbers."""
+        """The parameter in the question; by default the first whose values are numbers."""
         swept = [p for p in self.comparison.parameters if p.name not in self.asked.at]
         if self.asked.parameter is not None:
             return next((p for p in swept if p.name == self.asked.parameter), None)
         return next((p for p in swept if p.is_numeric), None)
 
     def series(self, parameter: Parameter) -> list[tuple[Point, list[int]]]:
-        """The points in curves over the parameter: the values of the others, and the points in the
-        order of its values."""
+        """The points as curves over the parameter: the values of the other parameters, and the
+        points in the order of the parameter's values."""
         groups: dict[str, tuple[Point, list[int]]] = {}
         for index, point in self.points.items():
             fixed = {name: value for name, value in point.items() if name != parameter.name}
@@ -173,7 +173,7 @@ def interval(estimate: Estimate) -> str:
 
 
 def _figures(told: Sequence[tuple[float, str]]) -> str:
-    """Each value's text from the least to the largest; of many the two extremes."""
+    """The texts of all values from the smallest to the largest; of many, only the two extremes."""
     texts = [text for _, text in sorted(told)]
     if len(texts) <= TOLD:
         return "; ".join(texts)
@@ -185,12 +185,12 @@ def _estimate(ratio: RatioEstimate) -> Estimate:
 
 
 def _ratio_of(logs: LogsByRound, others: LogsByRound) -> RatioEstimate | None:
-    """None without common rounds, or beyond all numbers."""
+    """None without common rounds, or if it is out of range."""
     try:
         ratio = stats.estimate_ratio(list(log_ratios(logs, others).values()))
     except (ValueError, OverflowError):
         return None
-    # Where exp() is 0, the ratio has no logarithm and no inverse.
+    # If exp() is 0, the ratio has no logarithm and no inverse.
     return None if 0.0 in (ratio.ratio, ratio.low, ratio.high) else ratio
 
 
@@ -251,7 +251,7 @@ def _more(judged: Mapping[int, Judgement]) -> str:
 
 
 def _counted(question: _Question, first: str, second: str) -> str:
-    """The counts that the option `show` names, at the last point that has any of both."""
+    """The counts that the option `show` names, at the last point where either allocator has any."""
     counts = {(c.point, c.allocator): c.counts for c in question.comparison.causes}
     for point in reversed(question.points):
         one, other = counts.get((point, first), {}), counts.get((point, second), {})
@@ -274,7 +274,7 @@ def unit_of(count: str) -> Unit:
 
 
 class _Standing:
-    """The allocators at one point, the best first, and what is shown between them. Holm's family:
+    """The allocators at one point, the best first, and which differences are shown. Holm's family:
     their pairs."""
 
     def __init__(self, question: _Question, point: int) -> None:
@@ -300,7 +300,7 @@ class _Standing:
         return bool(self._adjusted)
 
     def is_ahead(self, one: str, other: str, families: int = 1) -> bool:
-        """Whether the first is shown to be better. families: how many points the claim is about."""
+        """Whether the first is shown to be better. families: how many points the claim covers."""
         ratio, p_value = self._ratios.get((one, other)), self._adjusted.get((one, other))
         if ratio is None or p_value is None:
             return False
@@ -318,12 +318,12 @@ class _Standing:
 
     @property
     def first_group(self) -> list[str]:
-        """The best and those that are not shown to be worse than it."""
+        """The best, and those not shown to be worse."""
         return [n for n in self.order if not self.is_ahead(self.order[0], n)]
 
     @property
     def chain(self) -> str:
-        """a < b ~ c: the best first; ~ stands between neighbours that are not told apart."""
+        """a < b ~ c: best first; ~ joins neighbours that are statistical ties."""
         text = self.order[0]
         for one, other in itertools.pairwise(self.order):
             text += f" {'<' if self.is_ahead(one, other) else '~'} {other}"
@@ -334,12 +334,12 @@ def _mean(logs: LogsByRound) -> float:
     return sum(logs.values()) / len(logs)
 
 
-# One allocator is shown ahead of the other at the first point, and behind it at the second.
+# One allocator is shown better than the other at the first point, and worse at the second.
 Reversal = tuple[str, str, _Standing, _Standing]
 
 
 def _reversals(found: Sequence[_Standing], among: Sequence[str], points: int) -> list[Reversal]:
-    """One for each pair whose order is shown to change, at the points where it does by most."""
+    """One for each pair whose order is shown to change, at the points with the largest change."""
     changes = []
     for one, other in itertools.combinations(among, 2):
         both = [s for s in found if one in s.means and other in s.means]
@@ -352,7 +352,7 @@ def _reversals(found: Sequence[_Standing], among: Sequence[str], points: int) ->
 
 
 def _order(question: _Question) -> Finding:
-    """Which is best at each point, and does the order change from point to point?"""
+    """Which is best at each point, and does the order change between points?"""
     found = [_Standing(question, point) for point in question.points]
     found = [standing for standing in found if len(standing.order) > 1]
     if not found:
@@ -411,8 +411,8 @@ def _verdict_of_order(found: Sequence[_Standing], changes: Sequence[Reversal]) -
 
 
 def _ranking(question: _Question, found: Sequence[_Standing]) -> str:
-    """The best first: whole, or, where that is too long, those that may be first. Equal chains are
-    told together."""
+    """The best first: all of them, or, if that is too long, only those that may be best. Points
+    with equal chains are reported together."""
     whole = len(found) <= CHAINS_TOLD and max(len(s.order) for s in found) <= NAMES_IN_A_CHAIN
     chains: dict[str, list[int]] = {}
     for standing in found:
@@ -453,7 +453,7 @@ def _fit(question: _Question) -> Finding:
     return law(question, parameter, curves)
 
 
-# A curve: its label, allocator and place; the values of the parameter; logarithms by rounds.
+# A curve: label, allocator and place; the values of the parameter; logarithms by rounds.
 Measured = tuple[str, Curve, list[float], fits.Table]
 
 
@@ -525,8 +525,8 @@ def _together(verdicts: Sequence[str]) -> str:
 
 
 def _over_limit(question: _Question, curves: Sequence[Measured]) -> str:
-    """Which curves are shown to rise above the option `limit`: the interval of their highest
-    point is above it, as a whole."""
+    """The curves shown to rise above the option `limit`: the whole interval of their highest point
+    is above it."""
     limit = question.asked.options.get("limit")
     if limit is None:
         return ""

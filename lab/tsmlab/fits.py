@@ -1,7 +1,7 @@
 """Laws fitted to logarithms of measurements: Amdahl's, and growth with an exponent.
 
-Each round is fitted by itself, so that a slow round only moves its own constant, and the interval
-of a fitted number is that of a mean over rounds (stats.mean_interval). Tables have a row for each
+Each round is fitted separately, so a slow round only changes its own constant, and the interval of
+a fitted number is that of a mean over rounds (stats.mean_interval). Tables have a row for each
 round and a column for each value of the parameter, in rising order.
 
   Amdahl, Validity of the single processor approach ..., AFIPS 1967.
@@ -22,7 +22,7 @@ from tsmlab.stats import Vector
 Table = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
-# exp() of more overflows.
+# exp() of anything larger overflows.
 MOST_LOG = 700.0
 
 
@@ -45,13 +45,13 @@ def mean_estimate(values: Sequence[float] | Vector) -> Estimate:
 # --- Amdahl's law ---------------------------------------------------------------------------------
 
 
-# The search for log g: from far below perfect scaling to 50 times slower than one thread.
+# The search range for log g: from far below perfect scaling to 50 times slower than one thread.
 LOWEST_BELOW_PERFECT = 3.0
 HIGHEST = 4.0
 GRID = 64
 GOLDEN_STEPS = 48
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
-# A law that is off by less than this describes the curve well enough.
+# A law with less error than this describes the curve well enough.
 LAW_MARGIN = 0.05
 
 
@@ -59,7 +59,8 @@ LAW_MARGIN = 0.05
 class Amdahl:
     """serial: the fraction, between 0 and 1. limit: "below" if the work sped up by more than the
     threads, "above" if it became slower, else "". left: the first number of threads at which the
-    prediction is shown to be off by more than the margin, and the measured time over it."""
+    prediction is shown to be wrong by more than the margin, and the ratio of measured to predicted
+    time."""
 
     serial: Estimate
     limit: str
@@ -68,15 +69,15 @@ class Amdahl:
 
 
 def amdahl(threads: Sequence[float], logs: Table, processors: int | None) -> Amdahl | None:
-    """T(n) = T(1) * (s + (1 - s) / n), for n limited to the processors: more threads than these
-    share them. None where fewer than two numbers of threads can be fitted.
+    """T(n) = T(1) * (s + (1 - s) / n), for n limited to the processors: more threads have to share
+    them. None if fewer than two numbers of threads can be fitted.
 
     The fit is over g = s + (1 - s) / M, the share of T(1) that is predicted at the largest M: log g
     is close to a difference of logarithms of times, so that its mean has an interval; s follows."""
     n = np.asarray(threads, dtype=np.float64)
     used = n if processors is None else np.minimum(n, float(processors))
-    # Beyond the processors the law says "no change": only where too few points lie below does the
-    # fit need these.
+    # Beyond the processors the law predicts no change, so those points are only used if too few are
+    # below.
     within = used == n
     if len(np.unique(used[within])) < 2:
         within = np.full(len(n), fill_value=True)
@@ -102,10 +103,10 @@ def _serial_of(share: Vector | Table, largest: float) -> Table:
 
 
 def _log_shares(unit: Table, used: Vector, largest: float) -> Vector:
-    """The least squares' log g of each row: a grid, then golden sections around its best."""
+    """The least-squares log g of each row: a grid search, then golden sections around its best."""
 
     def misfit(log_share: Table) -> Table:
-        """For each row its own candidates: rows by candidates."""
+        """Each row has its own candidates: rows by candidates."""
         serial = _serial_of(np.exp(log_share), largest)[..., None]
         model = np.log(np.maximum(serial + (1.0 - serial) / used, 1e-300))
         return np.asarray(np.var(unit[:, None, :] - model, axis=-1))
@@ -124,7 +125,7 @@ def _log_shares(unit: Table, used: Vector, largest: float) -> Vector:
 
 
 def _serial(log_share: Estimate, largest: float) -> tuple[Estimate, str]:
-    """From the estimate of log g to that of s, held between 0 and 1."""
+    """Converts the estimate of log g to an estimate of s, limited to 0..1."""
 
     def held(value: float) -> float:
         return float(np.clip(_serial_of(np.exp(np.array([value])), largest)[0], 0.0, 1.0))
@@ -138,8 +139,8 @@ def _serial(log_share: Estimate, largest: float) -> tuple[Estimate, str]:
 def _departure(
     n: Vector, logs: Table, used: Vector, within: Mask, serial: Vector
 ) -> tuple[float, Estimate] | None:
-    """Each round against its own fit, so that what slows a whole round is no departure. Holm's
-    family: the numbers of threads."""
+    """Compares each round with its own fit, so a round that is slow as a whole is not a departure.
+    Holm's family: the numbers of threads."""
     if len(logs) < 2:
         return None
     model = np.log(serial[:, None] + (1.0 - serial[:, None]) / used)
@@ -160,14 +161,14 @@ def _departure(
 # --- growth ---------------------------------------------------------------------------------------
 
 
-# The two models have two numbers each, so that a third point is the first that can judge them.
+# Both models have two parameters, so it takes three points to judge them.
 POINTS_FOR_MODELS = 3
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The exponent k of metric ~ parameter^k. log_better: how much smaller the squared residuals
-    of a logarithm are than those of the power; None below three points."""
+    """The exponent k of metric ~ parameter^k. log_better: how much smaller a logarithmic law's
+    squared residuals are than the power law's; None below three points."""
 
     exponent: Estimate
     log_better: Estimate | None
@@ -176,7 +177,7 @@ class Growth:
 
 
 def growth(xs: Sequence[float], logs: Table) -> Growth | None:
-    """None where there are no two different xs above 0, or no round."""
+    """None without two different xs above 0, or without rounds."""
     if len(logs) == 0 or len(xs) < 2:
         return None
     x = np.log(np.asarray(xs, dtype=np.float64))
@@ -207,8 +208,8 @@ def _line(x: Vector, y: Vector) -> tuple[float, float]:
 
 
 def _logarithm(x: Vector, log_y: Vector) -> tuple[float, float]:
-    """a and b of metric = a + b * log(parameter), with weights 1 / metric^2: residuals count by
-    their share of the metric, as they do on the logarithms of the power law."""
+    """a and b of metric = a + b * log(parameter), weighted by 1 / metric^2: residuals are relative
+    to the metric, as in the power law's fit of logarithms."""
     scale = float(log_y.max())
     weight = 1.0 / np.maximum(np.exp(log_y - scale), 1e-150)
     left = np.stack([weight, weight * x], axis=1)
@@ -218,7 +219,7 @@ def _logarithm(x: Vector, log_y: Vector) -> tuple[float, float]:
 
 
 def _misfit_of_logarithm(x: Vector, log_y: Vector) -> float:
-    """Squared residuals of logarithms; without bound where the line is not above 0."""
+    """Squared residuals of logarithms; infinite if the line is not above 0."""
     a, b = _logarithm(x, log_y)
     predicted = a + b * x
     if float(predicted.min()) <= 0.0 or not np.all(np.isfinite(predicted)):
@@ -240,8 +241,8 @@ CONFIRMED, REFUTED, UNRESOLVED = "confirmed", "refuted", "unresolved"
 
 
 def judge_growth(found: Growth, expected: str, tolerance: float) -> str:
-    """Confirmed if the exponent's interval lies within the tolerance around what is expected,
-    refuted if it does not touch that, else unresolved."""
+    """Confirmed if the exponent's interval lies within the tolerance around the expected value,
+    refuted if it lies outside, otherwise unresolved."""
     if expected == LOGARITHMIC:
         return _judge_logarithmic(found, tolerance)
     exponent = EXPONENTS[expected]
@@ -255,8 +256,8 @@ def judge_growth(found: Growth, expected: str, tolerance: float) -> str:
 
 
 def _judge_logarithmic(found: Growth, tolerance: float) -> str:
-    """Whether it grows as a logarithm, or not at all. Refuted only where a power law fits better
-    and its exponent is above the tolerance."""
+    """Whether it grows logarithmically, or not at all. Refuted only if a power law fits better and
+    its exponent is above the tolerance."""
     if judge_growth(found, "constant", tolerance) == CONFIRMED:
         return CONFIRMED
     gain, low = found.log_better, found.exponent.low

@@ -35,9 +35,9 @@ from tsmlab.wording import counted, quantity_or
 LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
 REMOTE = re.compile(r"(tcp|tls)://\S+:\d+")
 CONNECT_SECONDS = 10.0
-# How long a cluster may be without any worker before that is the end.
+# How long to wait for a worker to reappear before giving up.
 PATIENCE_SECONDS = 30.0
-# A round that has ended so many workers is not given to another one.
+# A round that has killed this many workers is not given to another one.
 DEATHS = 3
 REQUIREMENT = "distributed>=2026.1"
 
@@ -47,8 +47,8 @@ REQUIREMENT = "distributed>=2026.1"
 
 @dataclass(frozen=True)
 class Expected:
-    """Facts that a worker must share with this machine: the lab's version, its files, those that
-    take part, by their paths from a folder."""
+    """What a worker must have in common with this machine: the lab's version and sources, and the
+    files that take part, by their paths relative to a folder."""
 
     version: str
     lab: str
@@ -58,8 +58,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class Job:
-    """A round. environment: of where the study was begun; cpus: for each worker by its name;
-    points: of the sweep."""
+    """A round. environment: that of the machine where the study began; cpus: for each worker by
+    name; points: of the sweep."""
 
     expected: Expected
     environment: Mapping[str, str]
@@ -75,7 +75,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Done:
-    """A round that was made, and where."""
+    """A finished round, and where it was made."""
 
     worker: str
     kind: str
@@ -84,20 +84,20 @@ class Done:
 
 @functools.cache
 def here() -> Machine:
-    """This machine, as it is before a worker keeps to processors of its own."""
+    """This machine, as it was before a worker restricted itself to its processors."""
     usable_cpus()
     return machine.describe()
 
 
 @functools.cache
 def usable_cpus() -> tuple[int, ...]:
-    """Likewise."""
+    """The same for the usable processors."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 @functools.cache
 def lab_digest() -> str:
-    """One hash of all sources of the lab: a checkout's version says little."""
+    """One hash of all the lab's sources: a checkout's version alone does not identify them."""
     folder = Path(__file__).parent
     whole = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -106,7 +106,7 @@ def lab_digest() -> str:
 
 
 def difference(expected: Expected) -> str | None:
-    """The difference of this worker from the machine that began the study; None if nothing."""
+    """How this worker differs from the machine that began the study; None if it does not."""
     if __version__ != expected.version:
         return f"it has tsmalloc {__version__}, not {expected.version}"
     if lab_digest() != expected.lab:
@@ -129,8 +129,8 @@ def examine(expected: Expected) -> tuple[str, str | None, Machine]:
 
 
 def dask_setup(_worker: Any) -> None:
-    """Called in each worker of --cluster local. Ctrl-C in a terminal reaches it, too; but what it
-    ends is the study, which then ends its workers."""
+    """Called in each worker of --cluster local. Ctrl-C in a terminal reaches workers, too, but must
+    only end the study, which then ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -170,18 +170,18 @@ _SAME_LAB = "All machines need the same tsmalloc, and the same files under the s
 
 
 def kind_of(found: Machine) -> str:
-    """Machines of one kind may be taken for one another."""
+    """Machines of one kind are interchangeable."""
     memory = quantity_or(found.memory_bytes, "bytes", "?")
     return f"{found.cpu or found.architecture}, {found.usable_cores} cores, {memory} of memory"
 
 
-# --- where a study is begun -----------------------------------------------------------------------
+# --- on the machine where the study began ---------------------------------------------------------
 
 
 @dataclass
 class Crew:
-    """Makes the rounds of one program (schedule.Crew). A round is one line of the journal, written
-    as soon as it is done."""
+    """Makes the rounds of one program (schedule.Crew). Each round is one line of the journal,
+    written when it is done."""
 
     fleet: Fleet
     trial: Trial
@@ -208,12 +208,12 @@ class Crew:
             found = {(s.point, s.allocator, s.replicate): s for s in made}
             if found.keys() >= set(wanted):
                 break
-            # An allocator was taken back after the round was begun without it. All of it is made
-            # again: a part of it might be made by another machine.
+            # The round was begun without an allocator that has been reinstated since. The whole
+            # round is repeated, because part of it might run on another machine.
         return [found[entry] for entry in wanted]
 
     def kinds(self, samples: Sequence[Sample], question: Question) -> list[MachineKind]:
-        """The results of the rounds of each kind of machine by themselves."""
+        """The results of each kind of machine, from its own rounds."""
         found = []
         for name in dict.fromkeys(s.kind for s in samples if s.phase == "measured" and s.kind):
             own = [sample for sample in samples if sample.kind == name]
@@ -242,7 +242,7 @@ class Crew:
         )
 
     def _wait(self, key: str, slots: Sequence[Slot]) -> Done:
-        """Meanwhile, whatever round is done is kept."""
+        """Saves any round that finishes in the meantime."""
         if key not in self._done and self.memo.knows(key):
             self._done[key] = self.memo.once(key, Done, _unmade)
         self._begin(key, slots)
@@ -272,8 +272,8 @@ def _unmade() -> Done:
 
 @dataclass
 class Fleet:
-    """A cluster. cpus: of each worker, by its name; size: how many rounds it makes at once;
-    environment: what programs see there; machines: one of each kind; hosts: a worker of each."""
+    """A cluster. cpus: each worker's processors, by name; size: how many rounds run at once;
+    environment: for programs there; machines: one of each kind; hosts: a worker of each."""
 
     client: Any
     expected: Expected
@@ -287,11 +287,11 @@ class Fleet:
         self._dask = need_dask()
         self._stopped = threading.Event()
         self._alone_since: float | None = None
-        self._only: str | None = None  # the kind that all workers have to be of
+        self._only: str | None = None  # the kind that all workers must be
 
     def only_kind(self) -> Machine:
-        """The machine that all of them are; raises UserError where they are of several kinds. A
-        worker of another kind that joins later is refused with its first round."""
+        """The machine that all workers have; raises UserError if they are of several kinds. A
+        worker of another kind that joins later is rejected with its first round."""
         if len(self.machines) > 1:
             kinds = "; ".join(map(kind_of, self.machines))
             raise UserError(
@@ -303,7 +303,7 @@ class Fleet:
         return self.machines[0]
 
     def touch_memory(self, wanted_bytes: int) -> int:
-        """machine.touch() on each machine; the least that one of them touched."""
+        """machine.touch() on each machine; returns the least that any of them touched."""
         with self._telling():
             touched: Mapping[str, int] = self.client.run(
                 machine.touch, wanted_bytes, workers=list(self.hosts)
@@ -312,11 +312,11 @@ class Fleet:
 
     @property
     def processors(self) -> int:
-        """How many a program has, on the worker with the fewest."""
+        """How many a program has on the worker with the fewest."""
         return min(map(len, self.cpus.values()))
 
     def stop(self) -> None:
-        """Threads that wait for a round are interrupted."""
+        """Interrupts threads that wait for a round."""
         self._stopped.set()
 
     def submit(self, job: Job) -> Any:
@@ -324,7 +324,7 @@ class Fleet:
             return self.client.submit(make_round, job, pure=False)
 
     def ready(self, futures: Mapping[str, Any]) -> list[str]:
-        """The keys of those that are done; waits for one, but not for long."""
+        """The keys of the finished futures; waits for one, but only briefly."""
         with self._telling(), contextlib.suppress(TimeoutError):
             self._dask.wait(list(futures.values()), timeout=1.0, return_when="FIRST_COMPLETED")
         if self._stopped.is_set():
@@ -359,7 +359,7 @@ class Fleet:
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:
-        """In our words, what may go wrong between here and there."""
+        """Rewords errors of the cluster as ours."""
         try:
             yield
         except self._dask.KilledWorker as error:
@@ -388,8 +388,8 @@ class Fleet:
 def joined(
     text: str | None, files: Iterable[Path], note: Callable[[str], None]
 ) -> Iterator[Fleet | None]:
-    """The cluster that --cluster names; None without one. files: those that take part. Raises
-    UserError for a cluster that is not there, or does not fit."""
+    """The cluster of --cluster; None without it. files: those that take part. Raises UserError for
+    a cluster that cannot be reached, or does not fit."""
     if text is None:
         yield None
         return
@@ -401,7 +401,7 @@ def joined(
         )
     environment = dict(os.environ)
     with contextlib.ExitStack() as stack:
-        # Dask sets variables that tune the C library's malloc, here as well as in its workers.
+        # Dask sets variables that tune the C library's malloc, here and in its workers.
         stack.callback(_set_environment, environment)
         address = text
         if local is not None:
@@ -446,7 +446,7 @@ def _examined(
     note: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Fleet:
-    """The fleet, if every worker is fit."""
+    """The fleet, if every worker is suitable."""
     workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
     if not workers:
         raise UserError(
@@ -465,7 +465,7 @@ def _examined(
             examine, expected, workers=list(workers)
         )
         cpus: Mapping[str, tuple[int, ...]] = client.run(usable_cpus, workers=list(workers))
-    except Exception as error:  # whatever a stranger raises there comes here
+    except Exception as error:  # any error of the remote machine ends up here
         raise UserError(
             f"the workers do not have this version of tsmalloc: {type(error).__name__}: {error}.",
             _SAME_LAB,
@@ -501,7 +501,7 @@ def shares(
     workers: Mapping[str, Any],
     cpus: Mapping[str, Sequence[int]],
 ) -> dict[str, tuple[int, ...]]:
-    """Each worker's part of its machine's processors; those that are too many share them all."""
+    """Each worker's share of its machine's processors; if there are more workers, all share all."""
     usable = {str(workers[where]["name"]): list(own) for where, own in cpus.items()}
     shares = {}
     for names in hosts.values():
@@ -512,8 +512,8 @@ def shares(
 
 
 def machine_of(fleet: Fleet | None, memo: Memo) -> Machine:
-    """The machine of a study whose tables are of one kind; raises UserError where a fleet has
-    several of them, or another one than the study that is gone on with."""
+    """The machine of a study whose tables are of one kind; raises UserError if a fleet has several
+    kinds, or another one than the study being resumed."""
     if fleet is None:
         return memo.once("machine", Machine, machine.describe)
     now = fleet.only_kind()
@@ -527,7 +527,7 @@ def machine_of(fleet: Fleet | None, memo: Memo) -> Machine:
 
 
 def need_dask() -> Any:
-    """The module; raises UserError without it."""
+    """The module `distributed`; raises UserError without it."""
     try:
         import distributed  # noqa: PLC0415 - takes half a second, and may not be there
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""`tsmalloc gate`: a program against its baseline, and whether it stays within limits.
+"""`tsmalloc gate`: compares a program with its baseline, and checks limits.
 
-A comparison of two programs under one allocator, or of one program under two, in interleaved
-rounds; or with a baseline that was measured before.
+Compares two programs under one allocator, or one program under two, in interleaved rounds; or a
+program with a saved baseline.
 """
 
 import math
@@ -29,13 +29,13 @@ from tsmlab.trial import Program
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 MAX_ROUNDS = 60
-# Rounds of a program that is compared with a baseline from before.
+# Rounds of a program that is compared with a saved baseline.
 ALONE_ROUNDS = 10
-# Less than this is the length of a file's name, or a page of memory: no limit is below.
+# Less than this is the length of a file's name, or a page of memory: no limit is smaller.
 LEAST_LIMIT = 0.0005
-# The chance of a regression where there is none, each time that the rounds are looked at.
+# The chance of a false regression, each time that the rounds are analysed.
 FALSE_ALARM = stats.FALSE_VERDICT
-# The kinds of machine between which a time says nothing.
+# Facts that must be equal on two machines for times to be comparable.
 SAME_MACHINE = ("architecture", "cpu", "usable_cores", "kernel")
 
 
@@ -47,8 +47,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a gate. limits: by metric, as fractions; 0.02 allows 2% more. baseline: what
-    is run in the same rounds; before: samples from a file instead; neither: only measured."""
+    """The options of a gate. limits: by metric, as fractions; 0.02 allows 2% more. baseline: runs
+    in the same rounds; before: samples from a file instead; with neither, the program is only
+    measured."""
 
     candidate: Side
     limits: Mapping[str, float]
@@ -93,7 +94,7 @@ class _TwoPrograms:
 def gate(
     options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[Study]:
-    """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
+    """Raises UserError and KeyboardInterrupt only if nothing has been measured."""
     sides = {CANDIDATE: options.candidate}
     if options.baseline is not None:
         sides = {BASELINE: options.baseline, **sides}
@@ -152,7 +153,8 @@ def _results(options: Options, comparison: Comparison) -> Study:
 
 
 def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
-    """A warning where the baseline is of other arguments, another program or another allocator."""
+    """A warning if the baseline was made with other arguments, another program or another
+    allocator."""
     seen = []
     names = [Path(each.command[0]).name for each in (before, now)]
     if names[0] != names[1] or before.command[1:] != now.command[1:]:
@@ -180,9 +182,9 @@ def judge(
     ratio: RatioEstimate | None, limit: float | None, floor: float | None = None, limits: int = 1
 ) -> tuple[GateVerdict, int | None]:
     """A pass if the whole 95% interval of the ratio lies within the limit. A regression if it lies
-    beyond, the chance of that is below FALSE_ALARM over all `limits` (Bonferroni), and the ratio is
-    beyond what the baseline differs from itself (`floor`): what fails a check is looked at by
-    people. Else unresolved, with about how many more rounds would tell."""
+    beyond, the chance of that is below FALSE_ALARM over all `limits` (Bonferroni), and the ratio
+    exceeds the baseline's own A/A noise (`floor`), since people investigate every failed check.
+    Otherwise unresolved, with about how many more rounds would resolve it."""
     if ratio is None or limit is None:
         return "measured" if limit is None else "unresolved", None
     if ratio.low is None or ratio.high is None:
@@ -220,8 +222,8 @@ def paired_rows(
     limits: Mapping[str, float],
     judgements: int = 0,
 ) -> list[GateRow]:
-    """From a comparison of both sides in the same rounds. judgements: how many there are in all,
-    unless it is one for each limit."""
+    """From a comparison of both sides in the same rounds. judgements: their total number, by
+    default one for each limit."""
     rows = {row.allocator: row for row in analysis.rows}
     candidate, baseline = rows[candidate_name], rows.get(baseline_name)
     found = []
@@ -245,7 +247,7 @@ def _row(
     limits: int,
     floor: float | None = None,
 ) -> GateRow:
-    """Of a metric that is to be high, the limit is how much less it may be."""
+    """If higher is better, the limit is the largest allowed decrease."""
     if limit is not None and spec.higher_is_better:
         verdict, more = judge(ratio and ratio.inverse, 1.0 / (1.0 - limit) - 1.0, floor, limits)
         limit = -limit
@@ -257,7 +259,7 @@ def _row(
 def unpaired_rows(
     samples: Sequence[Sample], before: Sequence[Sample], options: Options
 ) -> list[GateRow]:
-    """From two measurements at different times: their rounds have nothing in common."""
+    """From two measurements at different times, which have no rounds in common."""
     found = []
     for spec in options.metrics:
         now, then = (logs_by_round(each, CANDIDATE, spec.key) for each in (samples, before))
@@ -275,7 +277,7 @@ def unpaired_rows(
 
 
 def read_baseline(path: Path) -> Comparison:
-    """The comparison of an earlier gate; raises UserError for a file that has no such thing."""
+    """The comparison of an earlier gate; raises UserError for a file that has none."""
     file = "FILE" if path.exists() else path
     command = f"tsmalloc gate --export-json {file} -- PROGRAM"
     make = f"Make one with a good version of the program: {command}"
@@ -289,7 +291,7 @@ def read_baseline(path: Path) -> Comparison:
 
 
 def check_machine(before: Comparison, now: object) -> None:
-    """Raises UserError where a time of then says nothing of one of now."""
+    """Raises UserError if times from that machine cannot be compared with times from this one."""
     for fact in SAME_MACHINE:
         then, here = getattr(before.machine, fact), getattr(now, fact)
         if then != here:
@@ -303,7 +305,7 @@ def check_machine(before: Comparison, now: object) -> None:
 def check_judged(
     before: Comparison, limits: Mapping[str, float], name: Path, deterministic: bool
 ) -> None:
-    """Raises UserError where a baseline lacks what a limit is on. name: its file."""
+    """Raises UserError if the baseline lacks a metric that has a limit. name: its file."""
     lacking = [key for key in limits if not logs_by_round(before.samples, CANDIDATE, key)]
     if lacking:
         how = "with --deterministic and" if deterministic else "with"

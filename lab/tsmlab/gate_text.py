@@ -1,4 +1,4 @@
-"""A gate in words and tables, and as JUnit and SARIF for those who read such files."""
+"""A gate as text and tables, and as JUnit and SARIF for tools."""
 
 import json
 import shlex
@@ -94,7 +94,7 @@ def conclusion(study: Study) -> Iterator[str]:
 
 
 def junit(study: Study) -> str:
-    """A test for each metric: a failure is a regression, what is unresolved was skipped."""
+    """A test for each metric: a regression is a failure, and an unresolved limit is skipped."""
     gate = _gate(study)
     rows, failed = gate.rows, failed_lines(study.comparison)
     suite = ElementTree.Element(
@@ -121,7 +121,7 @@ def junit(study: Study) -> str:
 
 
 def sarif(study: Study) -> str:
-    """A result for each regression (error) and each limit that could not be resolved (note)."""
+    """A result for each regression (error) and each unresolved limit (note)."""
     gate = _gate(study)
     levels = {"regression": "error", "unresolved": "note"}
     place = {"physicalLocation": {"artifactLocation": {"uri": _relative(gate.command[0])}}}
@@ -150,7 +150,7 @@ def sarif(study: Study) -> str:
 
 
 def _relative(program: str) -> str:
-    """As a code host wants it: from the folder of the checkout, which the gate is run in."""
+    """Relative to the folder of the checkout, in which the gate runs, as code hosts want it."""
     path = Path(program)
     if not path.is_absolute():
         return path.as_posix().removeprefix("./")

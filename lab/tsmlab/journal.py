@@ -1,8 +1,8 @@
-"""The journal of a study: what was begun, and each thing that is done of it.
+"""The journal of a study: what was begun, and everything that is done.
 
-What took time (a run, a count, a decision that depended on the clock) is a line of JSON, written at
-once. A resumed study does everything again from its beginning, in the same order, and takes what
-the journal has instead of doing it: so it ends as if nothing had happened.
+Everything that took time (a run, a count, a decision that depended on the clock) is a line of JSON,
+written at once. A resumed study repeats everything from its beginning, in the same order, but takes
+from the journal what is there: so it ends as if it had never been interrupted.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from tsmlab.results import AllocatorInfo
 SCHEMA = "tsmalloc-journal/3"
 ENDING = ".jsonl"
 BEGIN_ANEW = "Start over, without --resume."
-# Facts of the machine on which numbers depend so much that those of two may not be mixed.
+# Facts about a machine that numbers depend on: results must not be mixed if these differ.
 SAME_MACHINE = ("kernel", "architecture", "cpu", "usable_cores", "libc")
 
 Made = TypeVar("Made")
 Clock = Callable[[], float]
-# SHA-256 by file name; None of a file that cannot be read.
+# SHA-256 by file name; None if the file cannot be read.
 Digests = dict[str, str | None]
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first line: what was begun. verb and words: the command line, as it was typed in the
-    folder. files: the SHA-256 of everything that takes part."""
+    """The first line: what was begun. verb and words: the command line as typed in the folder.
+    files: the SHA-256 of everything that takes part."""
 
     schema: str
     created: str
@@ -61,7 +61,8 @@ class Header:
         allocators: Iterable[Allocator],
         files: Iterable[Path] = (),
     ) -> Header:
-        """What begins now. files: programs and data; the allocators' libraries join them."""
+        """A header for a new study. files: programs and data; the allocators' libraries are
+        added."""
         known = list(dict.fromkeys(allocators))
         return Header(
             schema=SCHEMA,
@@ -77,7 +78,7 @@ class Header:
         )
 
     def check(self, now: Header) -> None:
-        """Raises UserError unless what would be run now is what was begun."""
+        """Raises UserError unless the same study would run now."""
         if self.tsmalloc_version != now.tsmalloc_version:
             raise UserError(
                 f"the run was started by tsmalloc {self.tsmalloc_version}; this is "
@@ -102,14 +103,14 @@ class Header:
 
 
 class Memo(Protocol):
-    """Does a thing once and for all, however often its study is resumed."""
+    """Does each thing only once, however often its study is resumed."""
 
     def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
-        """What `make` returned when it was first called under this key, which is a value of the
+        """The value that `make` returned when it was first called with this key; it has the
         annotated type `kind`."""
 
     def clock(self) -> float:
-        """Seconds since some moment; a pause between two sessions does not count."""
+        """Seconds since some moment; pauses between two sessions do not count."""
 
     def knows(self, key: str) -> bool:
         """Whether this was done in an earlier session."""
@@ -117,7 +118,7 @@ class Memo(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a study, with keys of its own."""
+    """A part of a study, with its own keys."""
 
     whole: Memo
     name: str
@@ -133,7 +134,7 @@ class Part:
 
 
 class Unkept:
-    """The journal of a study that cannot be resumed: nothing is kept."""
+    """The journal of a study that cannot be resumed: nothing is saved."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -151,7 +152,7 @@ class Unkept:
 @dataclass(frozen=True)
 class Line:
     """Every line but the first. seconds: when it was written, since the beginning and without
-    pauses. number: of the line in its file."""
+    pauses. number: line number in the file."""
 
     key: str
     seconds: float
@@ -160,7 +161,7 @@ class Line:
 
 
 class Journal:
-    """A journal that is written to, by the one process that has it open.
+    """A journal that is open for writing, by one process only.
 
     done: how much was in it when it was opened. seconds: how long that took.
     """
@@ -177,13 +178,13 @@ class Journal:
         self._base = clock
         self._stood = 0.0
         self._since = clock()
-        self._lock = threading.Lock()  # parts of a study may be done side by side
+        self._lock = threading.Lock()  # parts of a study may run at the same time
 
     @staticmethod
     def begin(
         header: Header, folders: Iterable[Path] | None = None, clock: Clock = time.monotonic
     ) -> Journal:
-        """A new journal, in the first folder that takes it."""
+        """A new journal, in the first folder that can be written."""
         name = f"{records.file_stem(header.created, header.verb)}{ENDING}"
 
         def write(folder: Path) -> Journal:
@@ -202,9 +203,9 @@ class Journal:
 
     @staticmethod
     def resume(path: Path, clock: Clock = time.monotonic) -> Journal:
-        """One that was begun before. A damaged last line is cut off: it is the run that was lost.
-        Raises UserError for a file that is no journal. Whether what was begun can be gone on with,
-        the header says (check)."""
+        """Opens an existing journal. Cuts off a damaged last line, which is the run that was lost.
+        Raises UserError for a file that is not a journal. The header's check() tells whether the
+        study can continue."""
         try:
             file = path.open("r+b")
         except OSError as error:
@@ -213,7 +214,7 @@ class Journal:
                 "Its path was printed when the run was interrupted.",
             ) from error
         try:
-            _lock(path, file)  # first: nothing is added to what is read
+            _lock(path, file)  # first, so that nothing is added after it was read
             header, lines, length = _parse(path, file.read())
         except UserError:
             file.close()
@@ -226,25 +227,25 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A failed write has been told, and closing would try again.
+        # A failed write has been reported, and closing would try again.
         with contextlib.suppress(OSError):
             self._file.close()
 
     def clock(self) -> float:
-        """Seconds since the study began, without pauses. While the journal tells what was done, as
-        late as it was then."""
+        """Seconds since the study began, without pauses. While results come from the journal, the
+        time at which they were written."""
         return self._stood + (self._base() - self._since)
 
     def knows(self, key: str) -> bool:
         return key in self._lines
 
     def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
-        """See Memo. What is made is the kernel's when this returns; raises UserError where it
-        cannot be written."""
+        """See Memo. The value has been written when this returns; raises UserError if that
+        fails."""
         line = self._lines.get(key)
         if line is None:
             value = make()
-            # A data class within another one becomes plain only through asdict().
+            # Nested data classes become plain values only through asdict().
             line = Line(key, round(self.clock(), 3), value)
             self._write({k: v for k, v in dataclasses.asdict(line).items() if k != "number"})
             return value
@@ -258,7 +259,7 @@ class Journal:
         return kept
 
     def remove(self) -> None:
-        """Nothing is left to be resumed."""
+        """Deletes the journal: there is nothing left to resume."""
         self.path.unlink(missing_ok=True)
 
     def _write(self, record: dict[str, Any]) -> None:
@@ -285,7 +286,7 @@ def _lock(path: Path, file: BinaryIO) -> None:
 
 def latest(verb: str, folders: Iterable[Path] | None = None) -> Path:
     """The verb's journal that was begun last; raises UserError if there is none. Only the user's
-    own: one of the folders belongs to all users, and what a journal names is run."""
+    own, since one of the folders belongs to all users, and a journal's commands are run."""
     known = records.default_folders() if folders is None else list(folders)
     everyones = [path for folder in known for path in folder.glob(f"*-{verb}-*{ENDING}")]
     found = [path for path in everyones if path.stat().st_uid == os.getuid()]
@@ -294,15 +295,15 @@ def latest(verb: str, folders: Iterable[Path] | None = None) -> Path:
             f"no journal of `tsmalloc {verb}` in {known[0]}.",
             "There is nothing to resume there; if the journal is elsewhere, give its file.",
         )
-    # Of two that were begun in the same second, the one that was written to last: the process's
-    # number, which the name ends with, begins anew some time.
+    # If two were begun in the same second, the one written to last: the name also ends with the
+    # process ID, but those wrap around.
     return max(found, key=lambda path: (path.name.split(f"-{verb}-")[0], path.stat().st_mtime_ns))
 
 
 def _parse(path: Path, content: bytes) -> tuple[Header, list[Line], int]:
-    """Header, lines, and how many bytes of the file they are."""
+    """The header, the lines, and how many bytes of the file they take."""
     texts = content.split(b"\n")
-    texts.pop()  # behind the last line's end is nothing, or a line that was not finished
+    texts.pop()  # after the last newline there is nothing, or an unfinished line
     if not texts:
         raise UserError(f"the journal {path} has no complete line.", BEGIN_ANEW)
     header = records.from_json(
@@ -331,11 +332,11 @@ def _damaged(path: Path, number: int, error: Exception) -> UserError:
     return UserError(f"{path}: line {number} is damaged: {error}.", BEGIN_ANEW)
 
 
-# --- whether files are what they were -------------------------------------------------------------
+# --- whether files have changed -------------------------------------------------------------------
 
 
 def digests(files: Iterable[Path]) -> Digests:
-    """The SHA-256 of each file by its name, sorted; None where it cannot be read."""
+    """The SHA-256 of each file by its name, sorted; None if it cannot be read."""
     return {str(path): _digest(path) for path in sorted(set(files))}
 
 

@@ -1,4 +1,4 @@
-"""A description of the machine, taken when a comparison starts: what the numbers may depend on."""
+"""A description of the machine when a comparison starts: facts that numbers may depend on."""
 
 import os
 import platform
@@ -32,7 +32,7 @@ class Machine:
 
 
 def describe(root: Path = Path("/")) -> Machine:
-    """Reads the description from the files below `root` (another folder only in tests)."""
+    """Reads the description from the files below `root` (other folders only in tests)."""
     meminfo = _read(root / "proc/meminfo") or ""
     return Machine(
         system=_match(r'^PRETTY_NAME="?(.*?)"?$', _read(root / "etc/os-release")),
@@ -57,14 +57,14 @@ def describe(root: Path = Path("/")) -> Machine:
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """How much memory a program could get now without swapping; None if that is not known."""
+    """How much memory a program could get now without swapping; None if unknown."""
     free = _kibibytes("MemAvailable", _read(root / "proc/meminfo") or "")
     known = [size for size in (free, _cgroup_memory_limit(root)) if size is not None]
     return min(known, default=None)
 
 
 def _cgroup_folders(root: Path, controller: str) -> list[Path]:
-    """Where this process's group is, innermost first: version 2's tree, then version 1's."""
+    """The folders of this process's cgroup, innermost first: version 2's tree, then version 1's."""
     folders = []
     for line in (_read(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -92,7 +92,7 @@ def _cgroup_memory_limit(root: Path) -> int | None:
 
 
 def _cgroup_cpu_limit(root: Path) -> float | None:
-    """The number of CPUs' worth of time that the group may use."""
+    """How many CPUs' worth of time the cgroup may use."""
     limits = []
     for folder in _cgroup_folders(root, "cpu"):
         if (both := _read(folder / "cpu.max")) is not None:
@@ -134,11 +134,11 @@ def _kibibytes(key: str, meminfo: str) -> int | None:
     return None if value is None else value * 1024
 
 
-# --- what a virtual machine has yet to be given ---------------------------------------------------
+# --- memory that the host has yet to give to a virtual machine ------------------------------------
 
 
 SHARE_OF_FREE = 0.5
-# The kernel writes every page, and the process ends.
+# Makes the kernel write every page, then exits.
 TOUCH = """
 import mmap, sys
 flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
@@ -147,10 +147,10 @@ mmap.mmap(-1, int(sys.argv[1]), flags=flags)
 
 
 def touch(wanted_bytes: int) -> int:
-    """Touches memory and gives it back, so that the host adds its pages now, which takes
-    milliseconds each, and not in the first program that is measured. Returns how much: at most half
-    of what is free, and in another process, whose size the programs started here do not see.
-    Failing is no error: the measurements then begin with a cold machine."""
+    """Touches memory and frees it, so that the host provides its pages now, which takes
+    milliseconds each, instead of during the first measurement. Returns how much: at most half of
+    what is free. Uses another process, so that programs started here do not inherit its size.
+    Failing is not an error: the measurements then begin on a cold machine."""
     free = available_bytes() or 0
     size = min(wanted_bytes, int(free * SHARE_OF_FREE))
     if size <= 0:

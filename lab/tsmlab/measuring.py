@@ -23,13 +23,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run: what to start, under which allocator, and with what around it.
+    """One run: the command, its allocator, and its surroundings.
 
-    The program sees this process's environment, changed by the allocator's variables and then by
-    `env`. Without `stdin` it reads nothing (every run must read the same); without `stdout` or
-    `stderr` it shares ours. `preload_first` goes before the allocator: that is where the tracker
-    belongs. Redirections are relative to our folder, the command to `cwd`. series_points: at how
-    many moments, at most, the answer tells the memory of the process tree.
+    The program gets this process's environment, changed by the allocator's variables and then by
+    `env`. Without `stdin` its input is empty (every run must read the same); without `stdout` or
+    `stderr` it shares ours. `preload_first`, such as the tracker, is preloaded before the
+    allocator. Redirections are relative to our folder, the command to `cwd`. series_points: the
+    maximum number of points in the memory curve of the process tree.
     """
 
     command: tuple[str, ...]
@@ -57,7 +57,7 @@ class SpawnError:
 
 @dataclass(frozen=True)
 class Preloaded:
-    """Whether a library that was asked for was seen in the program; None: it ended too early."""
+    """Whether a requested library was seen in the program; None: it ended too early."""
 
     path: str
     mapped: bool | None
@@ -65,7 +65,7 @@ class Preloaded:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a program ended, as every native tool tells it."""
+    """How a program ended, as reported by every native tool."""
 
     exit_code: int | None
     signal: int | None
@@ -76,7 +76,7 @@ class Ended:
 
     @property
     def failed(self) -> bool:
-        """True unless the program ran to its end and exited with status 0."""
+        """True unless the program exited with status 0."""
         return self.interrupted or self.timed_out or self.exit_code != 0
 
     def failure_text(self) -> str:
@@ -96,13 +96,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class Measurement(Ended):
-    """The fields of the answer of `measure` that the lab needs; lab/native/README.md says what each
-    number means.
+    """The fields of the output of `measure` that the lab needs; lab/native/README.md explains them.
 
-    None stands for "could not be told". Where the program never ran (`spawn_error`), the quantities
-    that are never None are 0. `series`: nanoseconds since the start, and the resident bytes of the
-    process tree. `raw` is the answer as it came. `extra`: quantities that a program told of itself,
-    by their keys among the metrics.
+    None means unknown. If the program never ran (`spawn_error`), the quantities that are never None
+    are 0. `series`: nanoseconds since the start, and the resident bytes of the process tree. `raw`
+    is the whole output. `extra`: quantities that the program itself reported, by metric key.
     """
 
     wall_ns: int
@@ -127,12 +125,12 @@ class Measurement(Ended):
         return cast(Measurement, records.restore(Measurement, kept))
 
 
-# The quantities that are never None, though the tool tells none where the program never ran.
+# Quantities that are never None, although the tool omits them if the program never ran.
 _KNOWN = ("wall_ns", "user_ns", "system_ns", "peak_rss_bytes", "minor_faults", "major_faults")
 
 
 def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
-    """The line of JSON that a tool answers with; raises UserError for anything else."""
+    """Parses the line of JSON that a tool prints; raises UserError for anything else."""
     try:
         raw = json.loads(text)
     except ValueError as error:
@@ -143,7 +141,7 @@ def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
 
 
 class Told(Generic[Value]):
-    """What is found under some keys of a tool's answer (the field `raw`), as a value."""
+    """A value built from some keys of a tool's output (the field `raw`)."""
 
     def __init__(self, make: Callable[[Any], Value], *keys: str) -> None:
         self._make = make
@@ -157,7 +155,7 @@ class Told(Generic[Value]):
 
 
 def rows_of(kind: Callable[..., Value]) -> Callable[[Any], list[Value]]:
-    """Lists of numbers by their names; none where there is nothing."""
+    """Converts objects of numbers to rows; an empty list if there are none."""
     return lambda rows: [kind(*row) for row in rows or []]
 
 
@@ -193,17 +191,18 @@ def _signal_name(number: int) -> str:
 
 class Executor(Protocol):
     def run(self, request: RunRequest) -> Measurement:
-        """Runs the command once and waits for it; a failing program is an answer, not an error."""
+        """Runs the command once and waits for it; a failing program is a result, not an error."""
 
 
 class NativeTool:
-    """A built program that runs another one, and answers with a line of JSON in a file."""
+    """A native tool that runs a program, and writes a line of JSON to a file."""
 
     def __init__(self, tool: Path) -> None:
         self._tool = tool
 
     def run(self, arguments: list[str]) -> dict[str, Any]:
-        # A file and not a pipe: what the program leaves running would hold a pipe open.
+        # A file rather than a pipe: processes that the program leaves running would hold a pipe
+        # open.
         with tempfile.NamedTemporaryFile(prefix="tsmalloc-answer-") as answer:
             own = ["--output", answer.name, "--parent", str(os.getpid())]
             status = self._wait(self._start([*own, *arguments]))
@@ -218,7 +217,7 @@ class NativeTool:
     def _start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
         """Starts the tool in a process group of its own.
 
-        So Ctrl-C in a terminal reaches only us, and _wait passes on exactly one signal for each.
+        So Ctrl-C in a terminal reaches only us, and _wait passes on exactly one signal each time.
         """
         try:
             return subprocess.Popen([self._tool, *arguments], process_group=0)
@@ -234,7 +233,7 @@ class NativeTool:
                 break
             except KeyboardInterrupt as error:
                 interrupt = error
-                process.send_signal(signal.SIGTERM)  # the second one ends the program at once
+                process.send_signal(signal.SIGTERM)  # a second one kills the program at once
         if interrupt:
             raise interrupt
         return status

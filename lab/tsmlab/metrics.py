@@ -1,7 +1,7 @@
-"""The quantities of a comparison: built-in ones, and a number that the program itself prints.
+"""The quantities of a comparison: built-in ones, and numbers that the program itself prints.
 
-Every quantity passes through the same statistics, table and exports, so each is described once,
-here: its key in the results, its unit, and which direction is good.
+All quantities go through the same statistics, tables and exports, so each is described once, here:
+its key in the results, its unit, and which direction is better.
 """
 
 import math
@@ -17,17 +17,17 @@ Unit = Literal["seconds", "bytes", "count", "number"]
 
 TIME = "time_seconds"
 PEAK_MEMORY = "peak_memory_bytes"
-# Of all processes of the program together: their shares (PSS) where they were sampled, else the sum
-# of what was resident in each.
+# Sum over all processes of the program: of their shares (PSS) if those were sampled, otherwise of
+# each one's resident memory.
 TREE_MEMORY = "tree_memory_bytes"
 PAGE_FAULTS = "page_faults"
 SYSTEM_TIME = "system_seconds"
 USER_TIME = "user_seconds"
-# The key of the user's own metric: fixed, because its name is free text. Of several, the others
-# are custom2, custom3, ...
+# The key of the user's own metric: fixed, because its name is free text. Further ones are custom2,
+# custom3, ...
 CUSTOM = "custom"
-# What a program may print: the most bytes that it had requested and not yet freed. Then the peak is
-# known as a multiple of it, too.
+# A program may print the most bytes that it had requested and not yet freed. Then the peak is also
+# shown as a multiple of it.
 LIVE_BYTES = "live_bytes"
 PEAK_OVER_LIVE = "peak_over_live"
 
@@ -54,8 +54,7 @@ BUILT_IN = (
 
 
 def measured_values(measurement: Measurement) -> dict[str, float]:
-    """The built-in quantities of one run, and what it has besides; a peak that could not be told is
-    left out."""
+    """The built-in quantities of one run, and its extra ones; an unknown peak is left out."""
     values = {
         TIME: measurement.wall_ns / 1e9,
         PAGE_FAULTS: float(measurement.minor_faults + measurement.major_faults),
@@ -76,8 +75,8 @@ _GROUPED_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _EXAMPLE = "For example: --metric 'requests/s=([0-9.]+) requests per second:higher'"
 
 
-# What a unit behind a number stands for: 174us, 3.61ms, 45.9k, 1.5 GiB/s. The single letters are
-# units only where they touch the number.
+# Meanings of units after a number: 174us, 3.61ms, 45.9k, 1.5 GiB/s. Single letters are units only
+# directly after the number.
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 _TOUCHING_SECONDS = {"m": 60.0, "h": 3600.0}
 _TOUCHING_COUNTS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
@@ -100,7 +99,7 @@ _UNIT_BEHIND = re.compile(r"[ \t]?[A-Za-zµμ]+")
 @dataclass(frozen=True)
 class CustomMetric:
     """The user's own metric: the first group of the pattern's first match is the number. A unit in
-    the group or right behind it is read, too."""
+    the group or right after it counts, too."""
 
     name: str
     pattern: str
@@ -112,8 +111,8 @@ class CustomMetric:
         return MetricSpec(self.key, self.name, "number", True, self.higher_is_better)
 
     def find(self, *texts: str) -> tuple[float, Unit] | None:
-        """The number in the first text that has it, in seconds, bytes or ones, and the kind of its
-        unit ("number": it had none); None where none does."""
+        """The number in the first text that matches, in seconds, bytes or ones, and the kind of its
+        unit ("number" if it has none); None if no text matches."""
         for text in texts:
             match = re.search(self.pattern, text, re.MULTILINE)
             if match and match.group(1) is not None:
@@ -123,7 +122,7 @@ class CustomMetric:
 
 
 def _with_unit(text: str, behind: str) -> tuple[float, Unit] | None:
-    """A number, and the unit in the text or behind it."""
+    """A number, and the unit in the text or after it."""
     for told in (text.strip(), f"{text.strip()}{behind}"):
         if match := _WITH_UNIT.fullmatch(told):
             known = _APART if match[2] else _TOUCHING
@@ -136,13 +135,13 @@ def _with_unit(text: str, behind: str) -> tuple[float, Unit] | None:
 
 
 def printed_number(text: str, name: str) -> float | None:
-    """The number in the last line `name: NUMBER`; None where there is no such line."""
+    """The number in the last line `name: NUMBER`; None without such a line."""
     found = re.findall(rf"^{re.escape(name)}:[ \t]*(\S+)[ \t]*$", text, re.MULTILINE)
     return _number(found[-1]) if found else None
 
 
 def parse_all(texts: Sequence[str]) -> tuple[CustomMetric, ...]:
-    """Those of several --metric; the first one ranks."""
+    """Parses several --metric; the first one ranks."""
     found = [
         replace(parse_custom(text), key=CUSTOM if number == 1 else f"{CUSTOM}{number}")
         for number, text in enumerate(texts, start=1)
@@ -158,7 +157,7 @@ def parse_all(texts: Sequence[str]) -> tuple[CustomMetric, ...]:
 
 
 def parse_custom(text: str) -> CustomMetric:
-    """Reads NAME=REGEX or REGEX, with `:higher` or `:lower` (the default) at the end."""
+    """Parses NAME=REGEX or REGEX, optionally followed by `:higher` or `:lower` (the default)."""
     body, direction = text, "lower"
     for suffix in ("higher", "lower"):
         if text.endswith(f":{suffix}"):

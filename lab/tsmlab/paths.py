@@ -1,4 +1,4 @@
-"""Where the lab's own files are: the libraries, the tools, the data, the user's state."""
+"""The paths of the lab's own files: libraries, tools, data, the user's state."""
 
 import hashlib
 import os
@@ -20,22 +20,22 @@ def repository_root() -> Path:
 def installed_home() -> Path | None:
     """The home of an installed lab; None in a checkout."""
     home = Path(__file__).parent / "home"
-    # A link that leads nowhere is an installation, too, of which a part is missing.
+    # A dangling link is an installation, too, with a part missing.
     return home if home.is_dir() or home.is_symlink() else None
 
 
 def data_dir() -> Path:
-    """The folder of `experiments` and `traces`."""
+    """The folder that has `experiments` and `traces`."""
     return installed_home() or repository_root() / "lab"
 
 
 def suite_file(name: str) -> Path:
-    """A suite of `bench`: workloads, scaling."""
+    """The file of a suite of `bench`: workloads, scaling."""
     return (installed_home() or repository_root()) / "bench" / f"{name}.toml"
 
 
 def build_dir() -> Path:
-    """The folder of `lib` and `bin`; TSMALLOC_BUILD_DIR overrides it."""
+    """The folder that has `lib` and `bin`; TSMALLOC_BUILD_DIR overrides it."""
     override = os.environ.get("TSMALLOC_BUILD_DIR")
     if override:
         return Path(override).expanduser().absolute()
@@ -43,7 +43,7 @@ def build_dir() -> Path:
 
 
 def remedy() -> str:
-    """What brings a missing file of ours, or one of another version, as a sentence."""
+    """How to get a missing or outdated file of ours, as a sentence."""
     if "TSMALLOC_BUILD_DIR" in os.environ:
         return "TSMALLOC_BUILD_DIR is set: unset it, or point it to a complete build directory."
     home = installed_home()
@@ -73,24 +73,24 @@ def state_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """Where the allocators are that were fetched; not created here."""
+    """Where fetched allocators are; not created here."""
     return _users_own("XDG_CACHE_HOME", ".cache")
 
 
 def _users_own(variable: str, default: str) -> Path:
     base = os.environ.get(variable, "")
-    # The XDG specification says that a relative path here is to be ignored.
+    # The XDG specification says to ignore relative paths here.
     root = Path(base) if base.startswith("/") else _home() / default
     return root / "tsmalloc"
 
 
 def _home() -> Path:
-    """HOME, unless it is empty or not set."""
+    """HOME, unless it is empty or unset."""
     return Path(os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
 
 
 def working_folder() -> Path:
-    """Raises UserError where it is gone."""
+    """The working folder; raises UserError if it was deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:
@@ -100,21 +100,22 @@ def working_folder() -> Path:
 
 
 def environment_of_native_programs() -> dict[str, str]:
-    """That of this process, and for verbs of the native command that start programs, which library
-    they preload: beside it, a wheel has none of the name that an installation has."""
+    """This process's environment, and for native verbs that start programs, the library to preload:
+    in a wheel it is not where an installation has it."""
     library_file = preloadable(library("libtsmalloc.so"))
     return os.environ | {"TSMALLOC_LIBRARY_OF_LAB": str(library_file)}
 
 
 def is_preloadable(path: str) -> bool:
-    """Whether LD_PRELOAD takes it: its entries end at a space or a colon, and know no escape."""
+    """Whether LD_PRELOAD can hold the path: entries end at a space or colon, and there is no
+    escaping."""
     return not _UNPRELOADABLE.search(path)
 
 
 def preloadable(path: Path) -> Path:
     """A path for LD_PRELOAD.
 
-    A path that it does not take gets a symbolic link in a folder of the user's own.
+    A path that it cannot hold gets a symbolic link in a folder of the user's.
     """
     if is_preloadable(str(path)):
         return path
@@ -135,7 +136,7 @@ def preloadable(path: Path) -> Path:
 
 
 def _point(link: Path, target: Path) -> None:
-    """Makes `link` lead to `target`; several processes may do so at once."""
+    """Makes `link` point to `target`; several processes may do so at once."""
     if link.is_symlink() and link.readlink() == target:
         return
     temporary = link.with_name(f"{link.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""What a command really starts: the file found on PATH and, through scripts, their interpreter."""
+"""What a command actually starts: the file found in PATH and, for scripts, their interpreter."""
 
 import difflib
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tsmlab.errors import UserError
 
-# The kernel gives up after this many scripts that are interpreted by scripts (fs/exec.c).
+# The kernel gives up after this many nested script interpreters (fs/exec.c).
 MAX_SCRIPT_DEPTH = 5
 # How much of a script's first line the kernel reads (BINPRM_BUF_SIZE).
 SHEBANG_BYTES = 256
 
 
 class CannotStart(UserError):
-    """The command cannot be started; with a code for scripts."""
+    """The command cannot be started; has a code for scripts."""
 
     def __init__(self, code: str, message: str, remedy: str) -> None:
         super().__init__(message, remedy)
@@ -41,7 +41,7 @@ class Resolved:
 
 
 def resolve(command: Sequence[str], environment: Mapping[str, str]) -> Resolved:
-    """Follows a command to the program that the kernel will load, or raises CannotStart."""
+    """Finds the program that the kernel will load for a command, or raises CannotStart."""
     if not command or not command[0]:
         raise CannotStart("empty", "no program given.", "Give one: tsmalloc ... -- PROGRAM")
     search_path = environment.get("PATH", os.defpath)
@@ -60,7 +60,7 @@ def resolve(command: Sequence[str], environment: Mapping[str, str]) -> Resolved:
 
 
 def find_program(name: str, search_path: str) -> Path:
-    """The executable file of this name: as given if it has a slash, else the first one on PATH."""
+    """The executable of this name: as given if it has a slash, otherwise the first one in PATH."""
     if "/" in name:
         path = Path(name)
         check_executable(path, name)
@@ -83,7 +83,7 @@ def find_program(name: str, search_path: str) -> Path:
 
 
 def check_executable(path: Path, name: str) -> None:
-    """Raises CannotStart unless the file is there and may be executed."""
+    """Raises CannotStart unless the file exists and is executable."""
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except PermissionError:
@@ -106,7 +106,7 @@ def check_executable(path: Path, name: str) -> None:
 
 
 def shebang(path: Path) -> str | None:
-    """What follows `#!` in a script's first line; None if the file is no script."""
+    """The text after `#!` in a script's first line; None if the file is not a script."""
     try:
         with path.open("rb") as file:
             head = file.read(SHEBANG_BYTES)
@@ -118,7 +118,7 @@ def shebang(path: Path) -> str | None:
 
 
 def interpreter_program(script: Path, line: str, search_path: str) -> Path:
-    """The program that a `#!` line names; `env` is followed to the program that it will find."""
+    """The program that a `#!` line names; for `env`, the program that it will find."""
     words = re.split(r"[ \t]+", line, maxsplit=1)
     if not words[0].strip():
         raise CannotStart("interpreter", f"{script} has an empty #! line.", "Add its interpreter.")
@@ -144,7 +144,7 @@ def interpreter_program(script: Path, line: str, search_path: str) -> Path:
 
 def _env_words(arguments: str) -> Iterator[str]:
     """The words of `env`'s arguments after its options and variables: the program comes first."""
-    # Without -S the kernel passes everything after the interpreter as one single argument.
+    # Without -S the kernel passes everything after the interpreter as a single argument.
     split = arguments.startswith(("-S", "--split-string", "-vS"))
     words = shlex.split(arguments) if split else [arguments.strip()]
     for word in words:
@@ -159,7 +159,7 @@ def _program_names(search_path: str) -> list[str]:
 
 
 def _is_file(path: Path) -> bool:
-    """Whether this is a file that can be reached; folders on PATH may be closed to us."""
+    """Whether this is an accessible file; folders in PATH may be closed to us."""
     try:
         return path.is_file()
     except OSError:

@@ -1,4 +1,4 @@
-"""The progress of a study: a bar on a terminal, a sparse line in a pipe."""
+"""The progress of a study: a bar on a terminal, sparse lines in a pipe."""
 
 import contextlib
 import sys
@@ -18,7 +18,7 @@ PHASE_NAMES = {"probe": "trying", "warmup": "warm-up", "measured": "round"}
 
 
 class Reporter:
-    """Hears how a study goes (schedule.Observer), and how much there is to come; says nothing."""
+    """Receives a study's progress (schedule.Observer), and how much is left; prints nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -46,7 +46,7 @@ def reporter_for(quiet: bool, stream: TextIO | None = None) -> Reporter:
 
 
 class NotesOnly(Reporter):
-    """For one of several parts that go on at once: where each has come to would be too much."""
+    """For one of several parts that run at once, whose progress would be too much: only notes."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -56,8 +56,8 @@ class NotesOnly(Reporter):
 
 
 class _Place(Reporter):
-    """Where the rounds have come to. The last round's length tells how long the others will take;
-    rounds may turn out shorter than the first one promised, and then be more."""
+    """The progress of the rounds. The last round's length predicts the others'; if rounds turn out
+    shorter than the first one, more may fit."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -81,7 +81,7 @@ class _Place(Reporter):
 
     @property
     def most(self) -> int | None:
-        """How many rounds there will be at most; None where that is not known."""
+        """The maximum number of rounds; None if unknown."""
         known = self._expected if self._phase == "measured" else None
         return None if known is None or self._number > known else known
 
@@ -97,7 +97,7 @@ class _Place(Reporter):
 
 
 class Lines(_Place):
-    """For pipes and log files: notes, and the round's number every now and then."""
+    """For pipes and log files: notes, and the round number every now and then."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -122,13 +122,13 @@ class Lines(_Place):
 
     def note(self, text: str) -> None:
         self._last_line = self._clock()
-        with contextlib.suppress(OSError):  # the log's disk is full: no reason to stop
-            self._stream.write(f"{text}\n")  # in one piece: parts may go on side by side
+        with contextlib.suppress(OSError):  # a full disk must not stop the study
+            self._stream.write(f"{text}\n")  # in one piece, since parts may run at the same time
             self._stream.flush()
 
 
 class Bar(_Place):
-    """For terminals: one line that moves, and disappears at the end."""
+    """For terminals: one line that is updated, and disappears at the end."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(time.monotonic)
@@ -167,7 +167,7 @@ class Bar(_Place):
         )
 
     def run_started(self, slot: Slot) -> None:
-        # The time first: text that does not fit into the line is cut off at its end.
+        # The time comes first, since text that does not fit is cut off at its end.
         running = "  ".join(filter(None, (self.left, slot.entry.label)))
         self._progress.update(self._task, running=running)
 

@@ -1,4 +1,4 @@
-"""Data classes as JSON files: written all or nothing, read back with every type checked."""
+"""Data classes as JSON files: written atomically, read back with every type checked."""
 
 import dataclasses
 import enum
@@ -25,21 +25,21 @@ Record = TypeVar("Record")
 
 
 def to_json(record: Any) -> str:
-    """A data class and its checksum as indented ASCII (file names may hold any byte); NaN and
-    infinities cannot occur."""
+    """A data class and its checksum as indented ASCII (file names may hold any byte). NaN and
+    infinities are not allowed."""
     text = json.dumps(with_checksum(dataclasses.asdict(record)), indent=1)
     return _LIST_OF_NUMBERS.sub(_on_one_line, text) + "\n"
 
 
 def with_checksum(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain data and the checksum of it, whatever its order and layout: of fields that have the
-    right types, some may still contradict others."""
+    """Adds a checksum that does not depend on order and layout: fields of the right types may still
+    contradict each other."""
     plain = json.loads(json.dumps(data, allow_nan=False))
     return {**plain, CHECKSUM: _checksum(plain)}
 
 
 def checked(data: Any) -> dict[str, Any]:
-    """The same data; raises ValueError unless it is as with_checksum() returned it."""
+    """The same data; raises ValueError unless it is as returned by with_checksum()."""
     if _expect(dict, data).get(CHECKSUM) != _checksum(data):
         raise ValueError("it was modified (its checksum differs)")
     return dict(data)
@@ -53,7 +53,7 @@ def _checksum(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-# Indented, a curve of 400 points takes 1,600 lines. A line break is never inside a string.
+# Fully indented, a curve of 400 points takes 1,600 lines. Strings never contain line breaks.
 _LIST_OF_NUMBERS = re.compile(r"\[\n[-+.0-9eE,\s]+\]")
 
 
@@ -61,7 +61,7 @@ def _on_one_line(match: re.Match[str]) -> str:
     return f"[{', '.join(match[0][1:-1].replace(',', ' ').split())}]"
 
 
-# By which data that is not as it was written, or no JSON, is refused.
+# Errors of data that was changed, or is not JSON.
 DAMAGE = (TypeError, ValueError, KeyError, OverflowError, RecursionError)
 
 
@@ -73,8 +73,8 @@ def from_json(
     remedy: str,
     has_checksum: bool = True,
 ) -> Record:
-    """The inverse of to_json, for a data class with the field `schema`. Unknown fields are ignored:
-    a later minor version may add some. What a native tool wrote has no checksum. Raises UserError,
+    """The inverse of to_json, for a data class with the field `schema`. Ignores unknown fields,
+    which a later minor version may add. Output of a native tool has no checksum. Raises UserError,
     with `remedy` for a file of another schema."""
     try:
         record = restore(kind, document(schema, text, source, remedy, has_checksum))
@@ -85,7 +85,7 @@ def from_json(
 
 
 def text_of(path: Path, remedy: str, what: str = "file") -> str:
-    """A file's text; raises UserError, with the remedy, for one that has none."""
+    """A file's text; raises UserError, with the remedy, if it cannot be read as text."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -99,7 +99,7 @@ def text_of(path: Path, remedy: str, what: str = "file") -> str:
 
 
 def schema_of(text: str, source: str, remedy: str) -> str:
-    """Empty where there is none; raises UserError for what is not JSON."""
+    """The schema in the text, or ""; raises UserError if it is not JSON."""
     data = _parsed(text, source, remedy)
     found = data.get("schema") if isinstance(data, dict) else None
     return found if isinstance(found, str) else ""
@@ -115,7 +115,7 @@ def _parsed(text: str, source: str, remedy: str = "It may be truncated or edited
 def document(
     schema: str, text: str, source: str, remedy: str, has_checksum: bool = True
 ) -> dict[str, Any]:
-    """Data of a schema. Raises UserError for anything else."""
+    """The data of a document with this schema. Raises UserError for anything else."""
     data = _parsed(text, source)
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
@@ -154,7 +154,7 @@ def restore(kind: Any, value: Any) -> Any:
         return kind(value)
     if kind is float:
         number = float(value) if type(value) is int else _expect(float, value)
-        if not math.isfinite(number):  # which JSON does not have, and Python reads
+        if not math.isfinite(number):  # JSON has no such numbers, but Python reads them
             raise ValueError(f"{value!r} is not a number")
         return number
     return _expect(kind, value)
@@ -166,7 +166,7 @@ def _restore_dataclass(kind: type, data: Mapping[str, Any]) -> Any:
     for field in dataclasses.fields(kind):
         if field.name not in data:
             if field.default_factory is not dataclasses.MISSING:
-                continue  # files from before there was such a field
+                continue  # files from before this field existed
             raise ValueError(f"{kind.__name__} lacks the field {field.name!r}")
         known[field.name] = restore(hints[field.name], data[field.name])
     return kind(**known)
@@ -178,7 +178,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _expect(kind: type, value: Any) -> Any:
-    # bool is an int to isinstance(), but not to a reader of the file.
+    # bool is an int to isinstance(), but not to readers of the file.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{value!r} is not of the type {kind.__name__}")
     return value
@@ -188,11 +188,11 @@ def _expect(kind: type, value: Any) -> Any:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes all or nothing: readers never see half a file, and a full disk leaves the old one.
+    """Writes atomically: readers never see half a file, and on a full disk the old one stays.
 
-    What is not a regular file (a pipe, /dev/stdout) is written to directly.
+    Anything but a regular file (a pipe, /dev/stdout) is written to directly.
     """
-    # Names of files may hold bytes that are no text.
+    # File names may hold bytes that are not text.
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     if path.exists() and not path.is_file():
         path.write_bytes(data)
@@ -208,7 +208,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 class Kept(Protocol):
-    """Results of the moment `created` (ISO 8601). subject: what was measured, for their file.
+    """Results from the moment `created` (ISO 8601). subject: what was measured, for the file name.
     interrupted: whether the user ended the measuring."""
 
     @property
@@ -220,8 +220,8 @@ class Kept(Protocol):
 
 
 def save(results: Kept, folders: Iterable[Path] | None = None) -> Path:
-    """Keeps results in the first folder that takes them, and returns the file's path, which this
-    process's number is part of. Raises UserError if no folder takes them."""
+    """Saves results in the first folder that can be written, and returns the path, which includes
+    the process ID. Raises UserError if there is no such folder."""
     text = to_json(results)
     name = f"{file_stem(results.created, results.subject)}.json"
 
@@ -233,7 +233,7 @@ def save(results: Kept, folders: Iterable[Path] | None = None) -> Path:
 
 
 def file_stem(created: str, subject: str) -> str:
-    """Of a file that is kept: a moment (ISO 8601), a subject, and this process's number."""
+    """The name of a saved file: a moment (ISO 8601), a subject, and the process ID."""
     moment = datetime.fromisoformat(created).strftime("%Y%m%d-%H%M%S")
     return f"{moment}-{subject}-{os.getpid()}"
 
@@ -241,8 +241,9 @@ def file_stem(created: str, subject: str) -> str:
 def in_first_folder(
     folders: Iterable[Path] | None, make: Callable[[Path], Record], problem: str
 ) -> Record:
-    """What `make` makes in the first of some folders, by default the user's own, that takes it.
-    Raises UserError, which begins with `problem`, if none does."""
+    """Calls `make` for the first of some folders, by default the user's own, in which it works, and
+    returns its result. Raises UserError, whose message begins with `problem`, if it works in
+    none."""
     problems = []
     for folder in default_folders() if folders is None else folders:
         try:
@@ -259,7 +260,7 @@ def in_first_folder(
 
 
 def default_folders() -> list[Path]:
-    # The working folder by no name: it may be gone.
+    # The working folder without a path: it may have been deleted.
     return [paths.state_dir() / "results", Path(tempfile.gettempdir()), Path()]
 
 

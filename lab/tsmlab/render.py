@@ -1,6 +1,6 @@
-"""A comparison in words and tables: the answer first, the table, and what explains both.
+"""A comparison as text and tables: the answer first, the table, then explanations.
 
-Every number here was computed by analysis.py; this file only words it.
+Every number was computed by analysis.py; this file only formats it.
 """
 
 import shlex
@@ -26,7 +26,7 @@ from tsmlab.tables import STYLES, Block, Cell, Column, Layout
 from tsmlab.wording import change, change_in_full, counted, names, quantity, rounds, share
 
 MAX_FRONT = 8
-# Warnings that question the whole table, and so come before it.
+# Warnings that question the whole table, and therefore come before it.
 GRAVE = ("linked-allocator", "own-allocator", "waits", "input", "short-runs", "few-calls")
 RECOMMENDATION = "Recommendation: "
 
@@ -94,8 +94,8 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def answers(comparison: Comparison) -> list[str]:
-    """What a reader came for: of an experiment its findings, else the recommendation. What could be
-    told comes first."""
+    """The answer: the findings of an experiment, otherwise the recommendation. Resolved ones come
+    first."""
     found = [f"{verdict}: {text}" for verdict, text in finding_lines(comparison)]
     found.sort(key=lambda text: text.startswith("Cannot"))
     if comparison.experiment is not None:
@@ -106,7 +106,7 @@ def answers(comparison: Comparison) -> list[str]:
 
 
 def finding_lines(comparison: Comparison) -> list[tuple[str, str]]:
-    """Each verdict, as a sentence begins unless it begins with a name, and its text."""
+    """Each verdict, capitalised unless it begins with a name, and its text."""
     names_of = {info.name for info in comparison.allocators}
     return [
         (v if v.split(" ")[0] in names_of else v[:1].upper() + v[1:], each.text)
@@ -116,7 +116,7 @@ def finding_lines(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def recommendation(comparison: Comparison) -> str:
-    """The allocator to use, with its gain; or why to stay, and what might tell more."""
+    """The allocator to use, with its gain; or why to stay, and how to find out more."""
     analysis, reference = comparison.analysis, comparison.reference
     spec = comparison.metric(analysis.primary_metric)
     everywhere = " (geometric mean over all points)" if comparison.points else ""
@@ -148,7 +148,7 @@ def heading(comparison: Comparison) -> list[str]:
     runs = sum(s.phase == "measured" for s in comparison.samples)
     extent = f"{rounds(analysis.rounds)}, {counted(runs, 'run')}, seed {comparison.settings.seed}"
     command = shlex.join(comparison.command)
-    for parameter in comparison.parameters:  # which needs no quotes to be read
+    for parameter in comparison.parameters:  # readable without quotes
         command = command.replace(f"'{{{parameter.name}}}'", f"{{{parameter.name}}}")
     return [
         "$ " + " ".join(command.split()),
@@ -158,7 +158,7 @@ def heading(comparison: Comparison) -> list[str]:
 
 
 def noise_floor(comparison: Comparison) -> list[str]:
-    """Of all metrics, but those of a service's further phases."""
+    """The noise floor of all metrics, except those of a service's later phases."""
     floors = [
         f"{comparison.metric(key).name} {share(floor)}"
         for key, floor in comparison.analysis.noise_floors.items()
@@ -176,8 +176,8 @@ def ranked_rows(comparison: Comparison) -> list[Row]:
 
 
 def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
-    """The primary metric with its interval, the other judged ones, then the explaining ones. Over
-    the points of a sweep only ratios mean something; medians are in point_tables()."""
+    """The primary metric with its interval, the other judged ones, then the explanatory ones. Over
+    the points of a sweep only ratios are meaningful; medians are in point_tables()."""
     primary = comparison.metric(comparison.analysis.primary_metric)
     others = [s for s in comparison.metrics if s.judged and s.key != primary.key]
     columns = [
@@ -206,7 +206,7 @@ def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
 
 
 def full_name(info: AllocatorInfo) -> str:
-    """With the version, except for our own, which all have the lab's."""
+    """With the version, except for our own allocators, which all have the lab's."""
     unversioned = info.family in ("tsmalloc", "hardened", "fetched") or info.version == "?"
     return info.name if unversioned else f"{info.name} {info.version}"
 
@@ -245,7 +245,7 @@ def _primary_columns(
 def _judged_columns(
     comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
 ) -> list[Column]:
-    """Median, ratio and verdict, the latter two in one column where it is narrow."""
+    """Median, ratio and verdict; in compact tables the latter two share a column."""
     short = _head(spec)
 
     def cell(word: Callable[[MetricSummary], str]) -> list[Cell]:
@@ -302,7 +302,7 @@ SIGNS = {Verdict.EQUAL: " =", Verdict.UNRESOLVED: " ?"}
 
 
 def point_tables(comparison: Comparison) -> list[tuple[str, list[Column]]]:
-    """Of a sweep, a table for each metric: allocators by points."""
+    """For a sweep, a table for each metric: allocators by points."""
     return [
         (_point_title(comparison, spec), point_columns(comparison, spec))
         for spec in point_metrics(comparison)
@@ -310,7 +310,7 @@ def point_tables(comparison: Comparison) -> list[tuple[str, list[Column]]]:
 
 
 def point_metrics(comparison: Comparison) -> list[MetricSpec]:
-    """Those that are judged and known; of an experiment, only what it asks about."""
+    """The judged metrics that have values; for an experiment, only the ones it asks about."""
     asked = comparison.experiment
     wanted = None if asked is None else {each.metric for each in asked.analyses}
     known = {k for p in comparison.points for row in p.analysis.rows for k in row.metrics}
@@ -339,8 +339,8 @@ def point_columns(comparison: Comparison, spec: MetricSpec) -> list[Column]:
 
 
 def _point_cell(row: Row | None, spec: MetricSpec) -> Cell:
-    """The sign says in which direction the ratio is shown to differ; the colour, if that is good.
-    A mark takes two columns everywhere, so that numbers stay in line."""
+    """The sign shows in which direction the ratio is shown to differ; the colour, whether that is
+    good. A mark always takes two columns, so that numbers stay aligned."""
     if row is None or row.failures:
         return Cell("failed" if row else "-", "red" if row else "")
     summary = row.metrics.get(spec.key)
@@ -354,8 +354,8 @@ def _point_cell(row: Row | None, spec: MetricSpec) -> Cell:
 
 
 def kind_lines(comparison: Comparison) -> list[str]:
-    """The results of each kind of machine by itself, where rounds were made on several; the table
-    has all of them, each kind with the same weight."""
+    """The results of each kind of machine, if there are several; the table covers all of them, and
+    gives each kind the same weight."""
     if len(comparison.kinds) < 2:
         return []
     key = comparison.analysis.primary_metric
@@ -382,7 +382,7 @@ def kind_lines(comparison: Comparison) -> list[str]:
 
 def failed_lines(comparison: Comparison) -> list[str]:
     """One line for each allocator under which a run failed, at each point, and the program's last
-    words."""
+    output."""
     lines = [
         f"NOT RANKED {row.allocator}: {_why_not_ranked(row, comparison)}"
         for row in comparison.analysis.rows
@@ -406,7 +406,7 @@ def _why_not_ranked(row: Row, comparison: Comparison) -> str:
 
 
 def failure_lines(name: str, row: Row | Score) -> list[str]:
-    """The lines of an allocator whose runs failed; nothing if none did."""
+    """The lines for an allocator with failed runs; none if all succeeded."""
     if row.failure is None:
         return []
     end = "; not run again" if row.gave_up else ""
@@ -422,7 +422,7 @@ def failure_lines(name: str, row: Row | Score) -> list[str]:
 
 
 def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
-    """Labels and sentences beside the recommendation: the leaders, the trade-off, and what to
+    """Labels and sentences next to the recommendation: the leaders, the trade-off, and what to
     type."""
     lines = []
     for key in comparison.analysis.leaders:
@@ -469,7 +469,7 @@ def _why_not(summary: MetricSummary) -> str:
 
 
 def _front_sentence(comparison: Comparison) -> str | None:
-    """The Pareto front. One that leads in both has no rival, which is worth saying, too."""
+    """The Pareto front. If one allocator leads in both metrics, that is worth saying, too."""
     primary = comparison.metric(comparison.analysis.primary_metric)
     memory = comparison.metric(PEAK_MEMORY)
     front = [row for row in comparison.analysis.rows if row.pareto]

@@ -1,7 +1,7 @@
 """The results of a study: the data model (docs/formats/results.md has each field).
 
-Every run of every allocator is kept with all that was measured, failed ones, outliers and warm-ups
-too, so that anyone can analyse them again.
+Every run of every allocator is saved with everything that was measured, including failed ones,
+outliers and warm-ups, so that anyone can analyse them again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Found = TypeVar("Found")
 
 
 class Stopped:
-    """Results of a study, which ended for some reason."""
+    """Results of a study that ended for some reason."""
 
     stop: Stop
 
@@ -60,7 +60,7 @@ class Outcome(Generic[Found]):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run does not count. stderr_tail: the last lines that the program wrote there."""
+    """Why a run does not count. stderr_tail: the last lines of the program's stderr."""
 
     kind: FailureKind
     text: str
@@ -88,7 +88,7 @@ class Sample:
 
     @property
     def kind(self) -> str:
-        """The kind of machine that made it, in a cluster; else empty."""
+        """The kind of machine that made it, in a cluster; otherwise empty."""
         return str(self.measurement.get(FLEET, {}).get("kind", ""))
 
 
@@ -143,12 +143,12 @@ class Stop:
     text: str
 
 
-# What ends the measuring early, with what was measured kept.
+# Exceptions that end the measuring early; what was measured is kept.
 EARLY = (KeyboardInterrupt, UserError)
 
 
 def ended(problem: BaseException, results: Callable[[Stop], Found]) -> Outcome[Found]:
-    """The outcome of what one of EARLY has ended."""
+    """The outcome of something that one of EARLY ended."""
     if isinstance(problem, UserError):
         return Outcome(results(Stop("aborted", problem.message)), problem)
     return Outcome(results(Stop("interrupted", "interrupted by the user")))
@@ -173,7 +173,7 @@ class MetricSummary:
 
 @dataclass(frozen=True)
 class Row:
-    """One allocator's result. rank and pareto only where no run failed."""
+    """One allocator's result. rank and pareto are set only if no run failed."""
 
     allocator: str
     attempts: int
@@ -187,7 +187,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Leaders:
-    """The best by one metric, those shown equal to it, and those not told apart from it yet."""
+    """The best by one metric, those shown equal to it, and those that are statistical ties so
+    far."""
 
     best: str
     equal: list[str]
@@ -196,7 +197,7 @@ class Leaders:
 
 @dataclass(frozen=True)
 class Trouble:
-    """A warning: what was seen, what it probably comes from, and the option that helps."""
+    """A warning: a symptom, its likely cause, and the option that helps."""
 
     code: str
     symptom: str
@@ -206,7 +207,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Analysis:
-    """All that is computed from the samples; rows are sorted best first, failed ones last."""
+    """Everything computed from the samples; rows are sorted best first, failed ones last."""
 
     primary_metric: str
     rounds: int
@@ -218,8 +219,8 @@ class Analysis:
 
 @dataclass(frozen=True)
 class MachineKind:
-    """One of several kinds of machine in a cluster, and what its own rounds show. name: processor,
-    cores and memory."""
+    """One of several kinds of machine in a cluster, and the results of its own rounds. name:
+    processor, cores and memory."""
 
     name: str
     workers: int
@@ -228,7 +229,7 @@ class MachineKind:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One point of a sweep: the value of each parameter, and what its own runs show."""
+    """One point of a sweep: the value of each parameter, and the results of its own runs."""
 
     values: Point
     analysis: Analysis
@@ -236,7 +237,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95% confidence interval; low and high are None where there is none."""
+    """A number with its 95% confidence interval; low and high are None if there is none."""
 
     value: float
     low: float | None
@@ -245,7 +246,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Curve:
-    """A fitted law beside the measured points: pairs of parameter and metric. fixed: the values of
+    """A fitted law next to the measured points: pairs of parameter and metric. fixed: the values of
     the other parameters."""
 
     allocator: str
@@ -269,8 +270,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Causes:
-    """What was counted in untimed runs of an allocator at a point, by name; docs/formats/
-    experiment.md lists the names. notes: why something was not counted."""
+    """Counts from untimed runs of an allocator at a point, by name; docs/formats/experiment.md
+    lists the names. notes: why something was not counted."""
 
     point: int
     allocator: str
@@ -280,12 +281,13 @@ class Causes:
 
 @dataclass(frozen=True)
 class Comparison(Stopped):
-    """One comparison. machine: where it was begun; kinds: where its rounds were made, if that was a
-    cluster. name: which of several parts of a study it is.
+    """One comparison. machine: where it began; kinds: the machines of its rounds, in a cluster.
+    name: which of several parts of a study it is.
 
-    Of a sweep, `points` has each point by itself, and `analysis` is over all of them: its ratios
+    In a sweep, `points` has each point separately, and `analysis` is over all of them: its ratios
     are geometric means over the points. experiment: the file that asked for it. served_by: programs
-    that the reference's own row does not show, since another library served them, and that library.
+    that the reference's own row does not cover, because another library provided their malloc, and
+    that library.
     """
 
     created: str
@@ -313,7 +315,7 @@ class Comparison(Stopped):
 
     @property
     def parts(self) -> list[tuple[str, Analysis]]:
-        """Each point of the sweep, or the whole, by its name."""
+        """Each point of the sweep, or the whole, with its name."""
         named = [(describe(point.values), point.analysis) for point in self.points]
         return named or [("", self.analysis)]
 

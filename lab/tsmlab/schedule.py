@@ -1,8 +1,8 @@
-"""In which order the runs happen, and when enough of them have: the experiment's design.
+"""The order of the runs, and when to stop: the experiment's design.
 
-Allocators measured one after the other would be compared through whatever else the machine did.
-Here each round runs every allocator once, in a fresh random order from a seed, so that a round is a
-block of runs under like conditions; and the rule that ends the experiment is fixed before the first
+If allocators were measured one after the other, other activity on the machine would bias the
+comparison. Here each round runs every allocator once, in a new random order from a seed, so that a
+round is a block of runs under similar conditions; and the stop rule is fixed before the first
 result is known.
 """
 
@@ -20,20 +20,20 @@ from tsmlab.sweep import Point, describe
 from tsmlab.wording import rounds
 
 MIN_ROUNDS = 5
-# Beyond this many rounds an answer is bought more cheaply by a longer-running program.
+# Beyond this many rounds, a longer-running program is a cheaper way to an answer.
 MAX_ROUNDS = 300
-# Where the user gives no budget: an answer within a minute, but the minimum of rounds may take two.
+# Without a user's budget: an answer within a minute, but the minimum of rounds may take two.
 TIME_BUDGET_SECONDS = 45.0
 MIN_ROUNDS_BUDGET_SECONDS = 120.0
 # An allocator that failed twice in a row is not run again: it will not get better, and a hang costs
 # a whole timeout each time.
 FAILURES_TO_GIVE_UP = 2
-# The stack's start moves with the environment's size, and with it the alignment of all that a
-# program keeps there; one page covers every offset (Mytkowicz et al., Producing Wrong Data Without
-# Doing Anything Obviously Wrong, ASPLOS 2009).
+# The start of the stack moves with the environment's size, and with it the alignment of everything
+# that a program keeps there; one page covers every offset (Mytkowicz et al., Producing Wrong Data
+# Without Doing Anything Obviously Wrong, ASPLOS 2009).
 PADDING_RANGE_BYTES = 4096
 # After the first analysis the next ones come at geometric steps: each look at the data is another
-# chance to stop on a fluke, so there should be few of them.
+# chance to stop on a fluke, so there should be few.
 LOOK_GROWTH = 1.25
 
 
@@ -73,7 +73,7 @@ class Slot:
         measurement: dict[str, Any],
         output: tuple[str | None, int | None] = (None, None),
     ) -> Sample:
-        """The run when it has been made. output: its hash and its size."""
+        """The sample of a finished run. output: its hash and its size."""
         return Sample(
             phase=self.phase,
             round=self.round,
@@ -93,11 +93,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class StopRule:
-    """Exactly `runs` rounds, or: at least min_rounds, until nothing is unresolved, within the time.
+    """Exactly `runs` rounds, or at least min_rounds, until nothing is unresolved, within the time
+    budget.
 
-    A minimum that the user asked for is kept at the budget's expense (`min_is_firm`); the default
-    minimum yields to `min_rounds_budget_seconds`, or to the budget if that is longer, but never
-    below one round.
+    A minimum that the user asked for overrides the budget (`min_is_firm`); the default minimum
+    yields to `min_rounds_budget_seconds`, or to the budget if that is longer, but is never below
+    one round.
     """
 
     runs: int | None = None
@@ -109,13 +110,13 @@ class StopRule:
 
     @classmethod
     def of_rounds(cls, count: int, time_budget_seconds: float | None) -> "StopRule":
-        """Exactly so many rounds, or as many of them as fit into the time."""
+        """Exactly this many rounds, or as many as fit into the time."""
         if time_budget_seconds is None:
             return cls(runs=count)
         return cls(min_rounds=count, max_rounds=count, time_budget_seconds=time_budget_seconds)
 
     def settings(self, **others: Any) -> Settings:
-        """The options in effect: the rule's, and others."""
+        """The options in effect: the rule's, and the given ones."""
         return Settings(
             runs=self.runs,
             min_rounds=self.min_rounds,
@@ -130,7 +131,7 @@ class StopRule:
         return max(self.time_budget_seconds, self.min_rounds_budget_seconds)
 
     def is_look(self, rounds_done: int) -> bool:
-        """Whether the verdicts are to be looked at after this many rounds."""
+        """Whether to analyse the verdicts after this many rounds."""
         look = self.min_rounds
         while look < rounds_done:
             look = max(look + 1, math.ceil(look * LOOK_GROWTH))
@@ -139,7 +140,7 @@ class StopRule:
     def decide(
         self, rounds_done: int, elapsed_seconds: float, unresolved: Callable[[], int]
     ) -> Stop | None:
-        """Whether to stop after `rounds_done` rounds; asks for `unresolved` only at a look."""
+        """Whether to stop after `rounds_done` rounds; calls `unresolved` only at a look."""
         if self.runs is not None:
             done = rounds_done >= self.runs
             return Stop("runs", f"all {rounds(self.runs)} done") if done else None
@@ -157,7 +158,7 @@ class StopRule:
         return None
 
     def rounds_that_fit(self, round_seconds: float) -> int:
-        """How many rounds of this length the rule allows at most; at least one."""
+        """The maximum number of rounds of this length under the rule; at least one."""
         if self.runs is not None:
             return self.runs
         seconds = max(round_seconds, 1e-9)
@@ -169,8 +170,8 @@ class StopRule:
 def decision(
     memo: Memo, rule: StopRule, rounds: int, elapsed_seconds: float, unresolved: Callable[[], int]
 ) -> Stop | None:
-    """The decision of the rule after so many rounds, made once: a resumed study does not look at
-    the clock again where it looked before."""
+    """The rule's decision after this many rounds, made once: a resumed study does not check the
+    clock again for it."""
     return memo.once(
         f"after round {rounds}",
         Stop | None,
@@ -179,27 +180,27 @@ def decision(
 
 
 def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) -> list[Entry]:
-    """The order within one round: depends on nothing but its arguments, so a seed repeats it."""
+    """The order within one round: it depends only on the arguments, so a seed reproduces it."""
     order = list(entries)
     random.Random(f"order/{seed}/{phase}/{number}").shuffle(order)
     return order
 
 
 def part_seed(seed: int, kind: str, name: str) -> int:
-    """Each part of a study has orders of its own, which do not depend on what else is run. In them,
-    no allocator always follows the same one."""
+    """Each part of a study has its own orders, independent of which other parts run; no allocator
+    always follows the same one."""
     return random.Random(f"{kind}/{seed}/{name}").randrange(1 << 31)
 
 
 def round_padding_bytes(seed: int, phase: Phase, number: int) -> int:
-    """By how much this round enlarges the environment, for all allocators alike."""
+    """How much this round enlarges the environment, for all allocators alike."""
     return random.Random(f"padding/{seed}/{phase}/{number}").randrange(PADDING_RANGE_BYTES)
 
 
 def entries_for(
     allocators: Sequence[Allocator], reference: Allocator, points: Sequence[Point] = ({},)
 ) -> list[Entry]:
-    """At each point every allocator once, and the reference a second time."""
+    """At each point, every allocator once, and the reference a second time."""
     return [
         Entry(allocator, replicate, index, describe(point))
         for index, point in enumerate(points)
@@ -208,8 +209,8 @@ def entries_for(
 
 
 def has_given_up(samples: Sequence[Sample], allocator: str, point: int = 0) -> bool:
-    """Whether the allocator's last runs at a point all failed, so often that it is not run there
-    again."""
+    """Whether the allocator's last runs at a point failed so many times in a row that it is not run
+    there again."""
     own = [s for s in samples if s.allocator == allocator and s.point == point]
     last = own[-FAILURES_TO_GIVE_UP:]
     return len(last) == FAILURES_TO_GIVE_UP and all(s.failure for s in last)
@@ -227,24 +228,24 @@ class Crew(Protocol):
 
     @property
     def size(self) -> int:
-        """How many rounds can be under way at once."""
+        """How many rounds can run at once."""
 
     def begin(self, slots: Sequence[Slot]) -> None:
-        """Begins a round, unless it was begun before."""
+        """Begins a round, unless it has already begun."""
 
     def samples(self, slots: Sequence[Slot]) -> Sequence[Sample]:
-        """Those of a round, when all of it is done."""
+        """The samples of a round, when all of it is done."""
 
 
 @dataclass
 class Rounds:
-    """Runs rounds of one program: each entry once, in the round's own order, except those that have
-    given up. `samples` is complete at every moment.
+    """Runs rounds of one program: each entry once, in the round's own order, except entries that
+    have given up. `samples` is complete at every moment.
 
-    `run_one` makes a run, unless there is a crew, which makes rounds. `judge` may set and take back
-    failures after each round. vary_layout: each round has an environment of another size. by_point:
-    a round has a block of runs for each point, one after the other, since nothing is compared
-    between points.
+    `run_one` makes a run, unless there is a crew, which makes rounds. `judge` may set failures
+    after each round, and withdraw them. vary_layout: each round has an environment of another size.
+    by_point: a round has a block of runs for each point, one after the other, since nothing is
+    compared between points.
     """
 
     entries: Sequence[Entry]
@@ -265,8 +266,8 @@ class Rounds:
         return [e for e in self.entries if (e.point, e.allocator.name) not in self.given_up]
 
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:
-        """One round; `number` counts from 1 within the phase. last: a crew may begin later ones up
-        to this meanwhile."""
+        """One round; `number` counts from 1 within the phase. last: a crew may already begin later
+        rounds up to this one."""
         blocks = self._blocks(phase, number)
         self.observer.round_started(phase, number, sum(map(len, blocks)))
         crew = self.crew
@@ -299,8 +300,8 @@ class Rounds:
     def _made_by(
         self, crew: Crew, blocks: Sequence[Sequence[Slot]], last: int | None
     ) -> Iterator[Sample]:
-        """Rounds are begun with those that are alive now; one that gives up before them is
-        ignored."""
+        """Rounds begin with the entries that are still alive; an entry that has given up by the
+        time its turn comes is ignored."""
         phase, number = blocks[0][0].phase, blocks[0][0].round
         for later in range(number, min(last or number, number + crew.size - 1) + 1):
             for block in blocks if later == number else self._blocks(phase, later):
@@ -309,7 +310,8 @@ class Rounds:
             yield from crew.samples(block)
 
     def _note_given_up(self) -> None:
-        """Recomputed each round: a judgement can be taken back (output that varies by itself)."""
+        """Recomputed each round, because a judgement can be withdrawn (output that varies by
+        itself)."""
         labels = {(entry.point, entry.allocator.name): entry.label for entry in self.entries}
         given_up = {(p, name) for p, name in labels if has_given_up(self.samples, name, p)}
         for cell in sorted(given_up - self.given_up):
@@ -319,17 +321,17 @@ class Rounds:
 
 @dataclass(kw_only=True)
 class Scheduler(Rounds):
-    """Runs the warm-up rounds, then the measured ones. unresolved: how much is still to be resolved
-    by further rounds. reference: without which nothing is left to compare; None where each point
-    has references of its own."""
+    """Runs the warm-up rounds, then the measured ones. unresolved: how many verdicts further rounds
+    could still resolve. reference: if it fails, there is nothing left to compare; None if each
+    point has its own references."""
 
     reference: str | None
     unresolved: Callable[[Sequence[Sample]], int]
     memo: Memo
 
     def warm_up(self, rounds: int) -> float:
-        """Runs rounds that are not measured, so many for each of a crew; returns how long the last
-        one took."""
+        """Runs unmeasured rounds, this many for each of a crew; returns how long the last one
+        took."""
         seconds = 0.0
         last = rounds * (1 if self.crew is None else self.crew.size)
         for number in range(1, last + 1):
@@ -339,7 +341,7 @@ class Scheduler(Rounds):
         return seconds
 
     def measure(self, rule: StopRule) -> Stop:
-        """Runs measured rounds until the rule, or the lack of anything to run, ends it."""
+        """Runs measured rounds until the rule ends it, or nothing is left to run."""
         start = self.memo.clock()
         number = 0
         while True:

@@ -1,7 +1,7 @@
-"""Memory over time: which run's curve is shown, and how few points do.
+"""Memory over time: which run's curve to show, and with how many points.
 
-A run has hundreds of samples and a page a few hundred pixels; a peak is never left out. Of many
-runs, the one whose time is nearest to the median is shown: an average would be no run at all.
+A run has hundreds of samples and a page a few hundred pixels; peaks are never left out. Of many
+runs, the one whose time is nearest to the median is shown: an average would not be a real run.
 """
 
 import itertools
@@ -15,12 +15,12 @@ from tsmlab.toml_tables import is_number
 Points = list[tuple[float, float]]
 
 MAX_POINTS = 160
-# So few are no curve.
+# Fewer points are not a curve.
 FEWEST_POINTS = 3
 
 
 def thinned(points: Sequence[Sequence[float]], most: int = MAX_POINTS) -> Points:
-    """At most about `most` points: of each stretch of time the lowest and the highest."""
+    """At most about `most` points: the lowest and the highest of each stretch of time."""
     whole = [(float(p[0]), float(p[1])) for p in points]
     if len(whole) <= most:
         return whole
@@ -52,7 +52,7 @@ def has_curve(sample: Sample) -> bool:
 def typical_run(
     comparison: Comparison, allocator: str, key: str, fits: Callable[[Sample], bool] = has_curve
 ) -> Sample | None:
-    """Of the successful runs that fit, the one whose `key` is nearest to the median."""
+    """Of the successful runs that match, the one whose `key` is nearest to the median."""
     row = next(row for row in comparison.analysis.rows if row.allocator == allocator)
     if key not in row.metrics:
         return None
@@ -70,7 +70,7 @@ def typical_run(
 
 
 def mean_bytes(points: Sequence[Sequence[float]]) -> float:
-    """The mean over time, each value holding until the next."""
+    """The mean over time; each value holds until the next."""
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         return float(points[-1][1]) if points else 0.0
     held = [a[1] * (b[0] - a[0]) for a, b in itertools.pairwise(points)]

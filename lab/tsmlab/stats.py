@@ -1,13 +1,13 @@
 """The statistics of a comparison, as pure functions on numpy arrays.
 
 Each step from noisy numbers to an answer is small enough to be checked by hand, by scipy and by
-simulation. No sample is dropped (outliers are flagged), and there is no verdict where the data do
-not carry one.
+simulation. No sample is dropped (outliers are flagged), and there is no verdict if the data do not
+support one.
 
 The design is a randomised complete block design: a round is a block in which every allocator runs
 once. A candidate is compared with the reference through the log-ratio *within* each round, so
-whatever slows a whole round (frequency, neighbours, drift) cancels. docs/design/lab.md tells it at
-length. References:
+whatever slows a whole round (frequency, neighbours, drift) cancels. docs/design/lab.md has the
+details. References:
 
   [BH]   Box, Hunter & Hunter, Statistics for Experimenters, 2nd ed., 2005, ch. 4 (blocking).
   [ET]   Efron & Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13 (percentile interval).
@@ -38,7 +38,7 @@ Vector = npt.NDArray[np.float64]
 Key = TypeVar("Key")
 
 CONFIDENCE = 0.95
-# The chance of a verdict "better" or "worse" where there is no difference, at one look.
+# The chance of a verdict "better" or "worse" if there is no difference, at one look.
 FALSE_VERDICT = 0.0025
 RESAMPLES = 10_000
 DEFAULT_MARGIN = 0.01
@@ -56,9 +56,9 @@ MIN_BOOTSTRAP_ROUNDS = 10
 # Beyond this many rounds the mean is as good as normal, Student's interval agrees with the
 # bootstrap's, and the resampling would take gigabytes.
 MAX_BOOTSTRAP_ROUNDS = 500
-# Beyond this, "about N more rounds" is no advice but a way of saying "not like this".
+# Beyond this, "about N more rounds" is not useful advice.
 MAX_ROUNDS_ADVICE = 10_000
-# With more degrees of freedom, Student's t is as good as normal for an advice.
+# With more degrees of freedom, Student's t is close enough to normal for this purpose.
 NORMAL_DEGREES = 200
 # Ashman's D of the best cut of a *single* mode is about 2.7 (normal) or 3.5 (uniform). From 20
 # samples on, fewer than 1 in 100 normal, uniform, log-normal or exponential samples exceed 6
@@ -72,7 +72,7 @@ BIMODAL_MIN_SHARE = 0.2
 
 
 def as_vector(values: Sequence[float] | Vector) -> Vector:
-    """A float vector; refuses NaN and infinities, which would silently poison every statistic."""
+    """A float vector; rejects NaN and infinities, which would silently poison every statistic."""
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1:
         raise ValueError(f"expected one dimension, got {vector.ndim}")
@@ -91,8 +91,8 @@ def median_absolute_deviation(values: Sequence[float] | Vector) -> float:
 
 
 def modified_z_scores(values: Sequence[float] | Vector) -> Vector:
-    """[IH] robust z-scores. Where over half the samples are equal the MAD is 0; the mean absolute
-    deviation replaces it then, and if that is 0 too (all equal) every score is 0."""
+    """[IH] robust z-scores. If over half the samples are equal, the MAD is 0 and the mean absolute
+    deviation replaces it; if that is 0 too (all equal), every score is 0."""
     vector = as_vector(values)
     deviations = vector - np.median(vector)
     mad = float(np.median(np.abs(deviations)))
@@ -107,7 +107,7 @@ def modified_z_scores(values: Sequence[float] | Vector) -> Vector:
 def outlier_flags(
     values: Sequence[float] | Vector, threshold: float = OUTLIER_Z
 ) -> npt.NDArray[np.bool_]:
-    """True where a sample looks unlike the others. A flag only: every statistic keeps it."""
+    """True for samples that look unlike the others. Only a flag: every statistic includes them."""
     return np.abs(modified_z_scores(values)) > threshold
 
 
@@ -133,8 +133,8 @@ def looks_bimodal(values: Sequence[float] | Vector) -> bool:
 
 
 def student_two_sided_p(t: float, degrees: int) -> float:
-    """P(|T| >= |t|), by the finite series of [AS] 26.7.3/4: exact for whole degrees of freedom, and
-    the reason why the lab needs no scipy at run time."""
+    """P(|T| >= |t|), by the finite series of [AS] 26.7.3/4: exact for whole degrees of freedom, so
+    the lab needs no scipy at run time."""
     if degrees < 1:
         raise ValueError("Student's t needs at least one degree of freedom")
     if math.isinf(t):
@@ -197,7 +197,7 @@ class RatioEstimate:
 @lru_cache(maxsize=2)
 def _resampling_weights(count: int, seed: int, resamples: int) -> Vector:
     """Row b says how often each round was drawn in resample b, as shares that sum to 1. The same
-    draws serve every allocator: it is the *rounds* that are resampled, as the design demands."""
+    draws are used for every allocator: the *rounds* are resampled, as the design requires."""
     generator = np.random.default_rng([seed, count])
     counts = generator.multinomial(count, np.full(count, 1.0 / count), size=resamples)
     return np.asarray(counts / count, dtype=np.float64)
@@ -210,8 +210,8 @@ def bootstrap_mean_interval(
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
     """The expanded percentile interval [He] of the mean. The percentile interval [ET] of n samples
-    is too narrow by sqrt((n-1)/n) and uses normal instead of t quantiles; asking for wider
-    percentiles puts both right."""
+    is too narrow by sqrt((n-1)/n) and uses normal instead of t quantiles; using wider percentiles
+    corrects both."""
     vector = as_vector(values)
     count = len(vector)
     if count < 2:
@@ -245,7 +245,8 @@ def _mean_and_error(values: Sequence[float] | Vector) -> tuple[float, float, int
 def mean_interval(
     vector: Vector, seed: int = 0
 ) -> tuple[Literal["student", "bootstrap"], float, float]:
-    """The interval of the mean of at least two samples, by the method that suits their number."""
+    """The interval of the mean of at least two samples, by the appropriate method for their
+    number."""
     if MIN_BOOTSTRAP_ROUNDS <= len(vector) <= MAX_BOOTSTRAP_ROUNDS:
         return "bootstrap", *bootstrap_mean_interval(vector, seed=seed)
     return "student", *student_mean_interval(vector)
@@ -256,7 +257,7 @@ def mean_is_zero_p(values: Sequence[float] | Vector) -> float:
     sign-flip test would assume less, but its smallest p is 2^(1-n): with 5 rounds and 22 candidates
     not even a factor of ten could pass Holm's correction."""
     center, error, degrees = _mean_and_error(values)
-    # A spread that is only rounding error of the mean is no spread.
+    # A spread that is only the mean's rounding error counts as none.
     if error <= 1e-15 * abs(center):
         return 1.0 if center == 0.0 else 0.0
     return student_two_sided_p(center / error, degrees)
@@ -280,8 +281,8 @@ def estimate_ratio(log_ratios: Sequence[float] | Vector, seed: int = 0) -> Ratio
 def unpaired_ratio(
     candidate: Sequence[float] | Vector, baseline: Sequence[float] | Vector
 ) -> RatioEstimate:
-    """The ratio of two geometric means from logarithms that have no rounds in common, with Welch's
-    interval [We]: each side has a spread of its own."""
+    """The ratio of two geometric means from logarithms without common rounds, with Welch's interval
+    [We]: each side has its own spread."""
     one, other = as_vector(candidate), as_vector(baseline)
     center = float(np.mean(one) - np.mean(other))
     pairs = min(len(one), len(other))
@@ -291,9 +292,9 @@ def unpaired_ratio(
 
 
 def stratified_ratio(strata: Sequence[Sequence[float] | Vector], seed: int = 0) -> RatioEstimate:
-    """Paired log-ratios of several kinds of machine: each kind weighs the same, however many rounds
-    it made, and has a spread of its own. One kind is estimate_ratio's; a kind with one round has no
-    spread, and leaves the whole without an interval."""
+    """Paired log-ratios from several kinds of machine: each kind has the same weight, however many
+    rounds it made, and its own spread. For one kind, the same as estimate_ratio; a kind with one
+    round has no spread, and then there is no interval."""
     groups = [as_vector(group) for group in strata if len(group)]
     if len(groups) == 1:
         return estimate_ratio(groups[0], seed)
@@ -327,7 +328,7 @@ def _welch(center: float, groups: Sequence[Vector], weight: float, pairs: int) -
 
 def holm_adjust(p_values: Sequence[float]) -> list[float]:
     """[Ho] adjusted p-values: those below alpha may all be called significant. The chance of even
-    one false call among them is alpha at most, however the tests depend on each other."""
+    one false positive is at most alpha, however the tests depend on each other."""
     count = len(p_values)
     adjusted = [0.0] * count
     running = 0.0
@@ -338,14 +339,14 @@ def holm_adjust(p_values: Sequence[float]) -> list[float]:
 
 
 def holm_by_key(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
-    """The same for p-values by whatever they are of; None stands for a test that was not made."""
+    """The same for p-values by key; None represents a test that was not made."""
     tested = {key: p for key, p in p_values.items() if p is not None}
     return dict(zip(tested, holm_adjust(list(tested.values())), strict=True))
 
 
 def noise_floor(control: RatioEstimate) -> float | None:
-    """The A/A control: the reference against itself differs by nothing, so the largest difference
-    its interval allows is what this machine, now, cannot tell from nothing. A relative difference
+    """The A/A control: the reference does not differ from itself, so the largest difference in its
+    interval is what this machine cannot distinguish from none at the moment. A relative difference
     (0.007 = 0.7%)."""
     if control.low is None or control.high is None:
         return None
@@ -364,8 +365,8 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """rounds_more: about how many more rounds would resolve it; None when resolved, when one pair
-    gives nothing to extrapolate from, or when not even MAX_ROUNDS_ADVICE would do."""
+    """rounds_more: about how many more rounds would resolve it; None if resolved, if a single pair
+    gives nothing to extrapolate from, or if not even MAX_ROUNDS_ADVICE would do."""
 
     verdict: Verdict
     rounds_more: int | None = None
@@ -383,8 +384,8 @@ def judge(
     images. Better or worse: the whole interval lies beyond the margin, p (Holm's adjusted one, if
     given) is below FALSE_VERDICT, and the ratio exceeds the A/A noise floor. Equal: the whole
     interval lies within the margin. Anything else is unresolved, with the rounds that would help
-    (widths shrink as 1/sqrt(n)). Equal is not corrected: it takes two one-sided tests at 2.5%
-    each as it is."""
+    (widths shrink as 1/sqrt(n)). Equal is not corrected: it already takes two one-sided tests at
+    2.5% each."""
     if margin <= 0.0:
         raise ValueError("the margin must be positive")
     if estimate.low is None or estimate.high is None:
@@ -414,8 +415,8 @@ def _rounds_more(
     alpha: float,
     floor: float | None,
 ) -> int | None:
-    """How many rounds until the slowest of the conditions for a verdict holds, if the centre stays.
-    alpha is Holm's harshest level: right for the last to be resolved, cautious for the others."""
+    """How many rounds until the last condition for a verdict holds, if the centre stays. alpha is
+    Holm's harshest level: right for the last to be resolved, cautious for the others."""
     needed = rounds_until(estimate.pairs, half_width, abs(distance - limit))
     if distance > limit:
         needed = max(needed, rounds_until(estimate.pairs, half_width, distance, alpha))
@@ -429,9 +430,9 @@ def _rounds_more(
 def rounds_until(
     pairs: int, half_width: float, reach: float, alpha: float = 1.0 - CONFIDENCE
 ) -> float:
-    """The least number of rounds in which Student's interval, at 1 - alpha, reaches no further than
-    so from its centre, if the spread stays; `half_width` is what it reaches now, in `pairs` rounds,
-    at CONFIDENCE. Infinity beyond about MAX_ROUNDS_ADVICE."""
+    """The smallest number of rounds in which Student's interval, at 1 - alpha, is no wider than
+    this to each side, if the spread stays; `half_width` is its current reach, in `pairs` rounds, at
+    CONFIDENCE. Infinity beyond about MAX_ROUNDS_ADVICE."""
     if reach <= 0.0:
         return math.inf
     spread = half_width * math.sqrt(pairs) / student_critical(1.0 - CONFIDENCE, pairs - 1)
@@ -451,7 +452,7 @@ def rounds_until(
     return float(high)
 
 
-# --- what went on over the rounds -----------------------------------------------------------------
+# --- changes over the rounds ----------------------------------------------------------------------
 
 
 def round_effects(log_values: npt.NDArray[np.float64]) -> Vector:
@@ -493,8 +494,8 @@ def theil_sen(
     values: Sequence[float] | Vector, confidence: float = CONFIDENCE, inflation: float = 1.0
 ) -> Trend | None:
     """The median of all pairwise slopes, and [Se]'s interval from the distribution of Kendall's S
-    (normal approximation, corrected for ties in the values). inflation: of the variance, where
-    neighbours are alike. None below 5 samples."""
+    (normal approximation, corrected for ties in the values). inflation: a factor for the variance,
+    if neighbours are correlated. None below 5 samples."""
     vector = as_vector(values)
     count = len(vector)
     if count < 5:

@@ -1,7 +1,7 @@
 """System calls, as strace counts them.
 
-strace is a program of its own, which may be missing, or may not trace (in a container). Then that
-is told, and all else is counted.
+strace may be missing, or not be allowed to trace (in a container). Then a note says so, and
+everything else is counted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tsmlab.measuring import Executor, MeasureExecutor, Measurement, RunRequest
 
 WATCHED = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
 _ALL = ("strace", "-f", "-qq", "-c")
-# By a seccomp filter, so that all other calls run at full speed. -w: real time within a call.
+# Uses a seccomp filter, so that all other calls run at full speed. -w: wall time within a call.
 _SELECTED = (*_ALL, "-w", "--seccomp-bpf")
 
 
 @dataclass(frozen=True)
 class Calls:
-    """How often a system call was made and failed, and for how long threads were in it."""
+    """How often a system call was made and failed, and how long threads were in it."""
 
     calls: int = 0
     errors: int = 0
@@ -30,7 +30,7 @@ class Calls:
 
 
 def refusal() -> str | None:
-    """Why system calls are not counted here, and what to do; None if they can be."""
+    """Why system calls cannot be counted here, and what to do; None if they can."""
     if shutil.which("strace") is None:
         return "system calls are not counted: strace is not installed (sudo apt install strace)"
     command = [*_SELECTED, "-o", "/dev/null", "true"]
@@ -49,15 +49,15 @@ def refusal() -> str | None:
 def run(
     request: RunRequest, executor: Executor, table: Path, names: tuple[str, ...] = ()
 ) -> Measurement:
-    """The run under strace, which writes a table of these calls, or of all."""
+    """Runs under strace, which writes a table of these calls, or of all."""
     chosen = (*_SELECTED, "-e", f"trace={','.join(names)}") if names else _ALL
     command = (*chosen, "-o", str(table), *request.command)
     return executor.run(replace(request, command=command))
 
 
 def count(request: RunRequest, folder: Path) -> tuple[Measurement, dict[str, float]]:
-    """How a run ended, and how often it made the calls by which an allocator waits and gets memory;
-    raises UserError where they cannot be counted."""
+    """How a run ended, and how often it made the system calls with which an allocator waits and
+    gets memory; raises UserError if they cannot be counted."""
     if missing := refusal():
         raise UserError(f"{missing}.")
     table = folder / "calls"
@@ -72,7 +72,7 @@ def count(request: RunRequest, folder: Path) -> tuple[Measurement, dict[str, flo
 
 
 def read(table: Path) -> dict[str, Calls]:
-    """The counts by the names of the calls; "total" is all of them.
+    """The counts by system call; "total" is all of them.
 
     Columns: share, seconds, microseconds a call, calls, errors if there were any, name.
     """

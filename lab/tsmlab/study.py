@@ -1,7 +1,7 @@
-"""The document that every verb that measures leaves behind: its comparisons, and its answer.
+"""The document that every measuring verb produces: its comparisons, and its answer.
 
 `compare`, `service`, `bench` and `gate` have one comparison, `experiment`, `replay` and `tune`
-several. What a verb concludes from them beyond their own verdicts is in the field of its name.
+several. A verb's conclusions beyond their own verdicts are in the field with its name.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Verb = Literal["compare", "service", "bench", "experiment", "replay", "gate", "t
 
 @dataclass(frozen=True)
 class Score:
-    """One allocator in one workload. Ratios are None where a run failed.
+    """One allocator in one workload. Ratios are None if a run failed.
 
-    time.ratio is to the fastest peer, memory.ratio to the smallest; memory is None where the
-    workload's peak says nothing.
+    time.ratio is to the fastest peer, memory.ratio to the smallest; memory is None if the
+    workload's peak is not meaningful.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Score:
 
 @dataclass(frozen=True)
 class WorkloadAnalysis:
-    """What one workload says. The names are None where no peer qualifies.
+    """The result of one workload. The names are None if no peer qualifies.
 
     smallest_quick_peer: the smallest of the peers that take at most QUICK times the fastest's time;
     quick_memory is the candidate's peak as a ratio to its.
@@ -77,9 +77,9 @@ class WorkloadAnalysis:
 
 @dataclass(frozen=True)
 class Mean:
-    """A geometric mean over `workloads` of the `possible` ones: where there are fewer, it lacks
-    those that failed or were not measured. ratio is None if there are none at all; low and high
-    where there are no two rounds that all of them completed."""
+    """A geometric mean over `workloads` of the `possible` ones: if there are fewer, the others
+    failed or were not measured. ratio is None if there are none; low and high are None without two
+    rounds that all of them completed."""
 
     ratio: float | None
     low: float | None
@@ -100,7 +100,7 @@ class Overall:
 @dataclass(frozen=True)
 class SuiteAnalysis:
     """overall: the fastest first, incomplete ones last; quick_memory is the candidate's mean, None
-    where there is no candidate."""
+    without a candidate."""
 
     rounds: int
     workloads: list[WorkloadAnalysis]
@@ -128,8 +128,8 @@ GateVerdict = Literal["pass", "regression", "unresolved", "measured"]
 
 @dataclass(frozen=True)
 class GateRow:
-    """One metric. baseline, candidate: medians. limit: None of what is only shown. rounds_more:
-    about how many would resolve it."""
+    """One metric. baseline, candidate: medians. limit: None for a metric that is only shown.
+    rounds_more: about how many more rounds would resolve it."""
 
     metric: str
     name: str
@@ -159,7 +159,7 @@ Fate = Literal["best", "worse half", "no better", "failed", "out of time"]
 
 @dataclass(frozen=True)
 class TuneRow:
-    """One metric of a comparison with the configuration that a change is made to."""
+    """One metric of a comparison with the configuration that a change starts from."""
 
     metric: str
     name: str
@@ -173,7 +173,7 @@ class TuneRow:
 
 @dataclass(frozen=True)
 class Raced:
-    """How far a change came. ratios: by metric, over all rounds that it ran."""
+    """How far a change got. ratios: by metric, over all rounds that it ran."""
 
     change: str
     rounds: int
@@ -195,9 +195,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Tune:
-    """The answer of tune. settings, variables: the winner, as a list and as it is set; empty where
-    nothing beats the default. rows: the winner against the default in rounds that did not choose
-    it. Each rung of a race, and each fresh test, is a part of the study."""
+    """The answer of tune. settings, variables: the winner, as a list and as environment variables;
+    empty if nothing beats the default. rows: the winner against the default in rounds that did not
+    choose it. Each rung of a race, and each fresh test, is a part of the study."""
 
     command: list[str]
     allocator: AllocatorInfo
@@ -219,7 +219,7 @@ class Tune:
 
 @dataclass(frozen=True)
 class Study(Stopped):
-    """changed: files that were not the same at the end as at the beginning."""
+    """changed: files that were different at the end than at the beginning."""
 
     schema: str
     verb: Verb
@@ -244,7 +244,7 @@ class Study(Stopped):
         stop: Stop | None = None,
         **answer: Any,
     ) -> Study:
-        """What is not said is as in the last of the parts."""
+        """Fields that are not given are taken from the last part."""
         last = parts[-1] if parts else None
         assert last is not None or (created and machine and stop)
         return Study(
@@ -281,8 +281,8 @@ class Study(Stopped):
 
     @property
     def warnings(self) -> list[Trouble]:
-        """Those of all parts, each once; the machine's are the same in all. Of a search, those of
-        the last part."""
+        """The warnings of all parts, each once; those about the machine are the same in all. For a
+        search, those of the last part."""
         parts = self.parts[-1:] if self.tune else self.parts
         every = [trouble for part in parts for trouble in part.warnings]
         machine = {trouble.code for trouble in about_machine(self.machine)}
@@ -304,7 +304,7 @@ def _about_changes(files: Sequence[str]) -> list[Trouble]:
 
 
 def study_of(verb: Verb, outcome: Outcome[Comparison]) -> Outcome[Study]:
-    """Of a verb that is one comparison and nothing else."""
+    """For a verb that is a single comparison."""
     return Outcome(Study.of(verb, [outcome.results]), outcome.error)
 
 
@@ -315,5 +315,5 @@ def from_json(text: str, source: str = "the results") -> Study:
 
 
 def read(path: Path, make: str, what: str = "file") -> Study:
-    """The results in a file; raises UserError, with the remedy `make`, for a file without any."""
+    """The results in a file; raises UserError, with the remedy `make`, if it holds none."""
     return records.from_json(Study, SCHEMA, records.text_of(path, make, what), str(path), make)

@@ -1,8 +1,7 @@
-"""Sweeps: parameters with their values, the points that they make, and placeholders for them.
+"""Sweeps: parameters with their values, the points that they form, and placeholders for them.
 
-`{NAME}` in a command stands for the parameter's value at the point that is being run, `{{NAME}}`
-for the text `{NAME}` itself. Braces around anything else stay as they are, so that awk and shell
-programs need no quoting.
+`{NAME}` in a command is replaced by the parameter's value at the current point, `{{NAME}}` by the
+text `{NAME}` itself. Other braces stay as they are, so that awk and shell programs need no quoting.
 """
 
 import re
@@ -17,16 +16,16 @@ from tsmlab.toml_tables import is_number
 # The allocator's name has a placeholder, too.
 ALLOCATOR = "allocator"
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
-# Each of them runs under every allocator in every round.
+# Each point runs under every allocator in every round.
 MOST_POINTS = 1000
 
-# A value for each parameter by its name; {} where nothing is swept.
+# A value for each parameter by its name; {} without a sweep.
 Point = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """values: different numbers, or different texts. title: for people, with the unit."""
+    """values: distinct numbers, or distinct texts. title: for readers, with the unit."""
 
     name: str
     title: str
@@ -55,12 +54,12 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
 
 
 def used_in(texts: Iterable[str]) -> set[str]:
-    """The names that have a placeholder somewhere."""
+    """The names with a placeholder somewhere."""
     return {match[2] for text in texts for match in PLACEHOLDER.finditer(text) if match[2]}
 
 
 def describe(point: Mapping[str, Any]) -> str:
-    """threads=4, fit=best; empty where nothing is swept."""
+    """threads=4, fit=best; empty without a sweep."""
     return ", ".join(f"{name}={value}" for name, value in point.items())
 
 
@@ -68,7 +67,7 @@ def describe(point: Mapping[str, Any]) -> str:
 
 
 def parameter_list(name: str, text: str) -> Parameter:
-    """-L NAME a,b,c: numbers if all of them are, else texts."""
+    """-L NAME a,b,c: numbers if all values are, otherwise texts."""
     words = [word.strip() for word in text.split(",")]
     numbers = [_number(word) for word in words]
     values: list[Any] = words if None in numbers else [_plain(n) for n in numbers if n is not None]
@@ -97,7 +96,7 @@ def parameter_scan(name: str, minimum: str, maximum: str, step: str | None) -> P
 
 def check(parameters: Sequence[Parameter], texts: Iterable[str]) -> None:
     """Raises UserError unless each parameter has its own name and its placeholder somewhere in the
-    texts: a sweep of something that never reaches the program would compare noise."""
+    texts: a sweep whose values never reach the program would compare noise."""
     names = [parameter.name for parameter in parameters]
     used = used_in(texts)
     for name in names:

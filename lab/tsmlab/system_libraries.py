@@ -16,7 +16,7 @@ from tsmlab import paths
 
 @dataclass(frozen=True)
 class KnownLibrary:
-    """An allocator that may be installed: file name patterns, the wanted one first."""
+    """An allocator that may be installed: file name patterns, the preferred one first."""
 
     name: str
     patterns: tuple[str, ...]
@@ -58,7 +58,7 @@ KNOWN = (
         ("libtcmalloc-minimal4",),
         "gperftools: thread caches over central lists",
     ),
-    # The proxy is what replaces malloc; libtbbmalloc itself only offers functions of its own.
+    # The proxy replaces malloc; libtbbmalloc itself only has functions of its own.
     KnownLibrary(
         "tbbmalloc",
         ("libtbbmalloc_proxy.so.2", "libtbbmalloc_proxy.so"),
@@ -76,7 +76,7 @@ KNOWN = (
     ),
 )
 
-# Asked in this order; the first symbol that the library has answers.
+# Tried in this order; the first symbol in the library is used.
 VERSION_PROBE = """
 import ctypes
 library = ctypes.CDLL(None)
@@ -110,7 +110,7 @@ def installed() -> list[tuple[KnownLibrary, Path]]:
 
 
 def package_of(name: str) -> str | None:
-    """The Debian package that has the known allocator `name`, if this system has packages."""
+    """The Debian package of the known allocator `name`, if this system has packages."""
     known = next((k for k in KNOWN if k.name == name), None)
     if known is None or not known.packages or shutil.which("apt-get") is None:
         return None
@@ -128,7 +128,7 @@ def packages_of(files: Sequence[Path]) -> Mapping[Path, Package]:
     """Which installed package each file belongs to, for those that belong to one."""
     if not files or shutil.which("dpkg-query") is None:
         return {}
-    # The database knows real files, and on a merged system either with or without /usr before them.
+    # The database has real paths, and on a merged system either with or without /usr before them.
     real = {file: str(file.resolve()) for file in files}
     asked = {path for name in real.values() for path in (name, name.removeprefix("/usr"))}
     owners: dict[str, str] = {}
@@ -142,7 +142,7 @@ def packages_of(files: Sequence[Path]) -> Mapping[Path, Package]:
     shown = _output(
         ["dpkg-query", "--show", f"--showformat={line_format}", *sorted(set(owners.values()))]
     )
-    # A package's name may be given with its architecture (libjemalloc2:amd64) or without.
+    # A package may be listed with its architecture (libjemalloc2:amd64) or without.
     packages: dict[str, Package] = {}
     for line in shown.splitlines():
         qualified, name, version = line.split(" ")
@@ -156,14 +156,14 @@ def packages_of(files: Sequence[Path]) -> Mapping[Path, Package]:
 
 
 def version_from_library(path: Path) -> str | None:
-    """What the allocator itself says that its version is; None if it does not say."""
+    """The version that the allocator itself reports; None if it reports none."""
     environment = {"LD_PRELOAD": str(paths.preloadable(path)), "PATH": os.environ.get("PATH", "")}
     text = _output([sys.executable, "-I", "-S", "-c", VERSION_PROBE], environment).strip()
     return text if re.fullmatch(r"\d+(\.\d+)+", text) else None
 
 
 def is_loadable_library(path: Path) -> bool:
-    """Whether this is a shared ELF file of the machine that we run on."""
+    """Whether this is a shared ELF library for the current machine."""
     try:
         with path.open("rb") as file:
             header = file.read(20)
@@ -171,7 +171,7 @@ def is_loadable_library(path: Path) -> bool:
         return False
     own = _own_elf_header()
     shared_object = 3
-    # Class and byte order stand in bytes 4 and 5, the type in 16 and 17, the machine in 18 and 19.
+    # Class and byte order are in bytes 4 and 5, the type in 16 and 17, the machine in 18 and 19.
     return (
         len(header) == 20
         and header[:6] == own[:6]
@@ -187,7 +187,7 @@ def _own_elf_header() -> bytes:
 
 
 def _candidates() -> list[Path]:
-    """All files that the loader's cache lists, then those in the usual folders."""
+    """All files in the loader's cache, then those in the usual folders."""
     listed = []
     search_path = os.pathsep.join([os.environ.get("PATH", ""), "/sbin", "/usr/sbin"])
     if ldconfig := shutil.which("ldconfig", path=search_path):
@@ -207,7 +207,7 @@ def _candidates() -> list[Path]:
 
 
 def _best_match(pattern: str, candidates: Sequence[Path]) -> Path | None:
-    """The first match in the loader's own order; among versioned folders, the newest."""
+    """The first match in the loader's own order; if in versioned folders, the newest."""
     matches = [p for p in candidates if p.match(pattern) and is_loadable_library(p)]
     versioned = [p for p in matches if "llvm" in str(p)]
     plain = [p for p in matches if p not in versioned]
@@ -223,16 +223,16 @@ def natural_order(path: Path) -> list[tuple[int, str]]:
 
 
 def _available_package(packages: Sequence[str]) -> str:
-    """The first of some packages that the package lists know, else the first."""
+    """The first of some packages in the package lists, by default the first."""
     if len(packages) == 1:
-        return packages[0]  # asking takes half a second
+        return packages[0]  # the query takes half a second
     shown = _output(["apt-cache", "show", "--no-all-versions", *packages])
     known = re.findall(r"(?m)^Package: (\S+)", shown)
     return next((package for package in packages if package in known), packages[0])
 
 
 def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """What a command prints; empty if it cannot run. Its exit status says less than its output."""
+    """A command's output; empty if it cannot run. Ignores the exit status."""
     kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     try:
         run = subprocess.run(

@@ -1,7 +1,7 @@
 """Reports as blocks of lines and tables, for a terminal and as Markdown.
 
-A table is columns of cells, which know how wide they are, so that the roomiest layout that fits can
-be chosen.
+A table consists of columns of cells that know their width, so that the roomiest layout that fits
+can be chosen.
 """
 
 import io
@@ -29,7 +29,7 @@ STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "ye
 
 @dataclass(frozen=True)
 class Cell:
-    """style: a colour of the terminal, or a mark of pages. hint: what pointing at it shows."""
+    """style: a colour of the terminal, or a style of pages. hint: the tooltip."""
 
     text: str
     style: str = ""
@@ -38,8 +38,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `expendable` ones go where the terminal is too narrow, the highest number first. A
-    header may have several lines. joined: a folded table keeps it beside the column before."""
+    """A column; `expendable` ones are dropped if the terminal is too narrow, the highest number
+    first. A header may have several lines. joined: a folded table keeps it next to the column
+    before."""
 
     header: str
     cells: Sequence[Cell] = ()
@@ -57,7 +58,7 @@ class Column:
 def columns_of(
     heads: Sequence[str | Column], rows: Sequence[Sequence[str | Cell]], left: int = 1
 ) -> list[Column]:
-    """The columns of some rows, with so many of words before those of numbers."""
+    """The columns of some rows; the first ones, this many, hold text and the others numbers."""
     named = [
         head if isinstance(head, Column) else Column(head, left=place < left)
         for place, head in enumerate(heads)
@@ -70,7 +71,7 @@ def columns_of(
 
 @dataclass(frozen=True)
 class Layout:
-    """How tight the table is set. Compact: no versions, and shorter words."""
+    """How tightly to set the table. Compact: no versions, and shorter words."""
 
     compact: bool
     gap: int
@@ -81,8 +82,8 @@ COMPACT = Layout(compact=True, gap=1)
 
 
 def stdout_width() -> int:
-    """The columns that stdout has. A pipe has no width; it gets a wide one, so that no table in a
-    log is cut."""
+    """The width of stdout. A pipe has none, and gets a wide one, so that no table in a log is
+    cut."""
     if sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     columns = os.environ.get("COLUMNS", "")
@@ -94,7 +95,7 @@ def table_width(columns: Sequence[Column], layout: Layout) -> int:
 
 
 def narrowed(columns: Sequence[Column], layout: Layout, width: int) -> list[Column]:
-    """Without the expendable ones, as far as it is too wide."""
+    """Drops expendable columns until it fits."""
     kept = list(columns)
     while table_width(kept, layout) > width and any(column.expendable for column in kept):
         kept.remove(max(kept, key=lambda column: column.expendable))
@@ -104,7 +105,7 @@ def narrowed(columns: Sequence[Column], layout: Layout, width: int) -> list[Colu
 def fitted(
     columns_in: Callable[[Layout], Sequence[Column]], width: int
 ) -> tuple[list[Column], Layout]:
-    """The roomiest table that fits; the narrowest one where none does."""
+    """The roomiest table that fits; the narrowest one if none does."""
     if table_width(roomy := list(columns_in(ROOMY)), ROOMY) <= width:
         return roomy, ROOMY
     return narrowed(columns_in(COMPACT), COMPACT, width), COMPACT
@@ -135,13 +136,13 @@ Rows = Callable[[Layout], Sequence[Column]]
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a report: a title, lines, a table with notes below it, what failed, and sentences
-    that hang beside their labels.
+    """A part of a report: a title, lines, a table with notes below it, failures, and labelled
+    sentences.
 
-    style: of the lines; "bold" ones, which are the answer, are folded to the width, "dim" ones cut.
-    cut: the table, too, where it is too wide in any layout; it is folded where `folded` is set.
-    where: "text" is not on pages, which say it elsewhere; "document" is not on terminals;
-    "markdown" is on neither.
+    style: of the lines; "bold" ones, which are the answer, are wrapped, "dim" ones cut. cut: also
+    cut the table if it is too wide in any layout; it is folded if `folded` is set. where: "text"
+    blocks are not on pages, which say it elsewhere; "document" blocks are not on terminals;
+    "markdown" blocks are on neither.
     """
 
     title: str = ""
@@ -157,12 +158,12 @@ class Block:
 
 
 LABEL_WIDTH = 11
-# Labels whose text is a command, to be copied.
+# Labels whose text is a command to copy.
 COMMANDS = ("use it",)
 
 
 def text_of(blocks: Iterable[Block], width: int, colours: bool = False) -> str:
-    """A report for a terminal, or for a pipe, which is as wide as is said."""
+    """A report for a terminal, or for a pipe, with the given width."""
     sheet = Sheet(width, colours)
     shown = [block for block in blocks if block.where in ("everywhere", "text")]
     for number, block in enumerate(shown):
@@ -173,7 +174,7 @@ def text_of(blocks: Iterable[Block], width: int, colours: bool = False) -> str:
 
 
 def markdown_of(blocks: Iterable[Block]) -> list[str]:
-    """The lines of the same report for a document."""
+    """The lines of the same report as Markdown."""
     lines: list[str] = []
     for block in blocks:
         items = [f"**{line}**" if block.style == "bold" else line for line in block.lines]
@@ -192,8 +193,8 @@ def markdown_of(blocks: Iterable[Block]) -> list[str]:
 
 
 class Sheet:
-    """A report that is being written: lines and tables. It becomes text, and is not printed: rich
-    would end the process where the reader of a pipe has gone away, and there is more to do then."""
+    """Collects the lines and tables of a report as text. It is not printed here, because rich would
+    end the process if the reader of a pipe is gone, and there is more to do then."""
 
     def __init__(self, width: int, colours: bool = False) -> None:
         self.width = width
@@ -204,7 +205,7 @@ class Sheet:
         )
 
     def say(self, *lines: str | Text, style: str = "", **how: Any) -> None:
-        """Lines as long as they are, unless rich is told how else to print them."""
+        """Lines are not wrapped, unless rich is told to."""
         for line in lines:
             text = Text(line, style=style) if isinstance(line, str) else line
             self._console.print(text, **(how or {"soft_wrap": True}))
@@ -221,7 +222,7 @@ class Sheet:
             self.say(block.title, style="bold", soft_wrap=False)
         self.say(*block.lines, style=block.style, **hows.get(block.style, {}))
         if block.table:
-            # A pipe gets the whole table, as wide as that is.
+            # A pipe gets the whole table at its full width.
             room = self.width if self.colours or block.cut else sys.maxsize
             columns, layout = fitted(block.table, room)
             if block.folded:
@@ -240,7 +241,7 @@ class Sheet:
     def table(
         self, columns: Sequence[Column], layout: Layout = ROOMY, may_be_cut: bool = False
     ) -> None:
-        """As wide as it is: a wrapped line can be read, a cut one cannot."""
+        """At full width: a wrapped line can be read, a cut one cannot."""
         if not may_be_cut:
             self._console.width = max(self.width, table_width(columns, layout))
         self._console.print(rich_table(columns, layout))
@@ -252,7 +253,7 @@ class Sheet:
 
 
 def _hanging(label: str, text: str, width: int, indent: int) -> str:
-    """Wraps a sentence beside its label; a command line stays in one piece."""
+    """Wraps a sentence next to its label; a command line stays in one piece."""
     start = label.ljust(indent)
     if label in COMMANDS:
         return start + text
@@ -267,7 +268,7 @@ def _hanging(label: str, text: str, width: int, indent: int) -> str:
 
 
 def folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
-    """The table in parts that are narrow enough, each with the first column again."""
+    """Splits the table into parts that are narrow enough, each with the first column again."""
     first, *others = columns
     groups: list[list[Column]] = []
     for column in others:
@@ -282,7 +283,7 @@ def folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
 
 
 def for_stdout(report: Callable[[Results, int, bool], str], results: Results) -> str:
-    """A report, as wide and as colourful as stdout allows."""
+    """A report with the width and the colours that stdout allows."""
     return report(results, stdout_width(), sys.stdout.isatty())
 
 
@@ -298,7 +299,7 @@ def _markdown_line(cells: Sequence[str]) -> str:
 
 
 def measured_on(machine: Machine, created: str) -> str:
-    """The sentence that says where and when, for documents. `created` is ISO 8601."""
+    """A sentence about where and when it was measured, for documents. `created` is ISO 8601."""
     facts = [machine.cpu, f"{machine.usable_cores} cores", machine.system, machine.kernel]
     if machine.memory_bytes:
         facts.append(f"{machine.memory_bytes / 2**30:.3g} GiB of memory")

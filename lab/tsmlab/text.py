@@ -1,9 +1,9 @@
-"""Text from elsewhere, made fit for a terminal, a page, a figure and a file name."""
+"""Makes foreign text safe for a terminal, a page, a figure and a file name."""
 
 import re
 
-# Characters that cannot be shown (controls, lone surrogates, non-characters), and those that would
-# reorder the text around them (bidirectional controls).
+# Characters that cannot be shown (controls, lone surrogates, non-characters), and bidirectional
+# controls, which would reorder the text around them.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff"
     r"\ud800-\udfff]"
@@ -11,7 +11,7 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """The text, with characters that cannot be shown in Python's notation: \\x1b, \\udcff."""
+    """The text with unprintable characters in Python's notation: \\x1b, \\udcff."""
     return _UNSEEN.sub(lambda match: _escaped(match[0]), text)
 
 
@@ -33,10 +33,10 @@ def shortened(text: str, limit: int) -> str:
 
 
 def with_minus(text: str) -> str:
-    """Negative numbers with the minus sign in place of the hyphen."""
+    """Negative numbers with a minus sign instead of the hyphen."""
     return re.sub(r"(?<![^\s\[(])-(?=\d)", "−", text)
 
 
 def capital(text: str) -> str:
-    """The first letter as a capital, unless it is a symbol's (p99), the rest as it is."""
+    """Capitalises the first letter, unless it belongs to a symbol (p99); the rest is unchanged."""
     return text if text[1:2].isdigit() else text[:1].upper() + text[1:]

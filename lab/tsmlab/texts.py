@@ -1,4 +1,4 @@
-"""The results of a study for people and files: text for a terminal, Markdown, CSV, JSON, warnings.
+"""The results of a study for readers and files: text for a terminal, Markdown, CSV, JSON, warnings.
 
 Each verb has its own blocks of text; everything else is the same for all of them.
 """
@@ -43,7 +43,8 @@ def markdown(study: Study) -> str:
 
 
 def to_csv(study: Study) -> str:
-    """A line for each run, failed and warm-up ones included; of several parts, with its name."""
+    """A line for each run, including failed and warm-up ones; with the part's name if there are
+    several."""
     if study.replay:
         places = [(each.trace.name, each.schedule) for each in study.replay.parts]
         pairs = list(zip(places, study.parts, strict=True))
@@ -65,7 +66,7 @@ def formatted(study: Study, file_format: export.Format) -> str:
 
 
 def warning_lines(troubles: Sequence[Trouble], verbose: bool = False) -> list[str]:
-    """A line for each; the causes and remedies on demand."""
+    """A line for each; with causes and remedies if verbose."""
     lines = []
     for trouble in troubles:
         lines.append(f"warning: {trouble.symptom}")

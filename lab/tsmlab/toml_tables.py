@@ -1,4 +1,4 @@
-"""Tables of TOML files that people write: experiments, suites of workloads."""
+"""TOML files written by people: experiments, suites of workloads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 
 
 class Named(Protocol):
-    """A thing that a name or a glob can choose."""
+    """Something that a name or a glob can select."""
 
     @property
     def name(self) -> str: ...
@@ -27,8 +27,8 @@ Chosen = TypeVar("Chosen", bound=Named)
 
 
 def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
-    """The document of a file, and its content. what: "suite", for messages; remedy: of a file that
-    cannot be read."""
+    """A file's parsed document, and its content. what: "suite", for messages; remedy: for a file
+    that cannot be read."""
     try:
         content = path.read_bytes()
         return tomllib.loads(content.decode()), content
@@ -41,8 +41,8 @@ def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
 def select(
     patterns: Sequence[str], known: Sequence[Chosen], what: str, remedy: str
 ) -> list[Chosen]:
-    """Those that names and globs choose, in the order of `known`. Raises UserError for a pattern
-    that chooses nothing."""
+    """The items that names and globs select, in the order of `known`. Raises UserError for a
+    pattern that selects nothing."""
     names = [each.name for each in known]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
@@ -51,13 +51,13 @@ def select(
 
 
 def guess(word: str, known: Sequence[str]) -> str:
-    """The name that was perhaps meant, in front of a remedy; or nothing."""
+    """A suggestion of the name that was perhaps meant, to put before a remedy; or ""."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"Did you mean {near[0]}? " if near else ""
 
 
 class Table:
-    """One table of the file: hands out checked values, and knows how to complain about it."""
+    """One table of the file: returns checked values, and reports errors with the table's place."""
 
     def __init__(self, where: str, table: Any, known: Sequence[str], open_ended: bool = False):
         self._where = where
@@ -77,7 +77,8 @@ class Table:
     def value(
         self, key: str, fits: Callable[[Any], bool], expected: str, default: Any = None
     ) -> Any:
-        """The checked value; `default` where the key is missing, which is an error without one."""
+        """The checked value; `default` if the key is missing, which is an error without a
+        default."""
         if key not in self._table:
             if default is None:
                 raise self.error(f"{key} is missing", f"It must be {expected}.")
@@ -108,7 +109,7 @@ class Table:
         return self.value(key, lambda v: v in choices, f"one of {', '.join(choices)}", default)
 
     def named(self, key: str, known: Sequence[str], what: str, default: str | None = None) -> str:
-        """The name of something that the file has elsewhere."""
+        """The name of something defined elsewhere in the file."""
         name = self.text(key, default)
         if name not in known:
             there_are = f"{what}s: {', '.join(known)}." if known else f"The file has no {what}."
@@ -120,7 +121,7 @@ class Table:
         return self.named(key, known, what) if key in self._table else None
 
     def rest(self) -> dict[str, Any]:
-        """The keys beside the known ones, as JSON can have them."""
+        """The remaining keys, as JSON can represent them."""
         rest = {key: value for key, value in self._table.items() if key not in self._known}
         for key, value in rest.items():
             if not is_plain(value):
@@ -130,7 +131,7 @@ class Table:
         return rest
 
     def parts(self, key: str, build: Callable[[Table], Part], *known: str) -> list[Part]:
-        """Each of the tables [[key]]."""
+        """Builds each of the tables [[key]]."""
         tables = self.value(key, lambda v: isinstance(v, list), f"[[{key}]] tables", [])
         parts = []
         for number, table in enumerate(tables, start=1):
@@ -162,7 +163,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON can hold it: TOML's dates, infinities and NaN it cannot."""
+    """Whether JSON can represent it, unlike TOML's dates, infinities and NaN."""
     if isinstance(value, list):
         return all(map(is_plain, value))
     if isinstance(value, dict):

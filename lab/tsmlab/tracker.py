@@ -1,8 +1,7 @@
-"""Runs a command under the tracker, and reads what it kept: the calls of malloc, and the blocks.
+"""Runs a command under the tracker, and reads its counts of malloc calls and blocks.
 
-A time says which allocator is better, and not why. How many blocks other threads freed, and how
-much memory was handed out again, does. The tracker slows a program down, so nothing here is a time
-to compare.
+Times say which allocator is better, but not why. The number of blocks freed by other threads, and
+the amount of reused memory, do. The tracker slows a program down, so times here are not comparable.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LIBRARY = "libtsmalloc-tracker.so"
 VARIABLE = "TSMALLOC_TRACKER"
 VARIABLE_OF_CALLS = "TSMALLOC_TRACKER_CALLS"
 
-# The layout is drawn in lab/native/tracker/record.h.
+# lab/native/tracker/record.h shows the layout.
 _KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")
 _SUMS = (
     *_KINDS,
@@ -36,7 +35,7 @@ _HEAD = struct.Struct("=8s2i17Q1976s976s992s")
 _THREAD = struct.Struct("=8Q")
 _SIZE = _HEAD.size + 256 * _THREAD.size
 _MAGIC = b"TSTRACK1"
-# Of threads, as results name them.
+# For threads: names in the results.
 _OF_THREADS = ("allocations", "frees", "requested_bytes", "foreign_frees", "reused_bytes")
 
 
@@ -45,8 +44,8 @@ class Sums:
     """The allocations and frees of one thread or of several together.
 
     resizes: reallocations in place; a block that moves is freed and allocated. foreign_frees: of
-    blocks that another thread had allocated. reused_bytes: of its allocations, those at addresses
-    that had been handed out before. usable_bytes: of its allocations, as malloc_usable_size tells.
+    blocks that another thread had allocated. reused_bytes: of allocations at addresses that had
+    been returned before. usable_bytes: of its allocations, from malloc_usable_size.
     """
 
     allocations: int = 0
@@ -68,13 +67,13 @@ class Tracked:
     """One program image in one process; a process that execs has several of these.
 
     Each call counts once, under the function that the program called; `aligned` is memalign and its
-    kin. `provider` is the library whose malloc served, as the loader names it. `deep_bound` is the
+    kin. `provider` is the library that provided malloc, as the loader names it. `deep_bound` is the
     first library that was loaded with RTLD_DEEPBIND, or empty.
 
-    threads: in the order in which they first allocated or freed; the last is all beyond the 255th
-    together. A forked child begins with what its parent had in use, its inherited_bytes.
-    untracked_blocks: that the tracker had no memory for. missed_frees: blocks that went by a
-    function that it does not stand before.
+    threads: in the order in which they first allocated or freed; the last one sums up all beyond
+    the 255th. A forked child begins with its parent's live bytes, its inherited_bytes.
+    untracked_blocks: blocks that the tracker had no memory for. missed_frees: blocks freed by a
+    function that it does not intercept.
     """
 
     pid: int
@@ -103,31 +102,30 @@ class Tracked:
 
     @property
     def by_kind(self) -> tuple[tuple[str, int], ...]:
-        """The number of calls to each kind of function, by its name."""
+        """The number of calls of each kind of function, by its name."""
         return tuple((kind, getattr(self, kind)) for kind in _KINDS)
 
     @property
     def calls(self) -> int:
-        """All calls that asked for memory or gave it back."""
+        """All calls that allocated or freed memory."""
         return sum(number for _, number in self.by_kind)
 
     @property
     def sums(self) -> Sums:
-        """Of all its threads together."""
+        """The sums over all threads."""
         return Sums.of([Sums(), *self.threads])
 
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run. `measurement` is how it ended, and its memory; no time in it is worth
-    comparing."""
+    """A whole run. `measurement` has how it ended, and its memory; its times are not comparable."""
 
     measurement: Measurement
     processes: tuple[Tracked, ...]
 
     def counts(self) -> dict[str, float]:
-        """By name, over all processes; the peaks are the highest of any one process. What the
-        blocks are as large as is there if their allocators tell."""
+        """Counts by name, over all processes; peaks are the highest of any one process. Includes
+        usable sizes if the allocators report them."""
         names = [*_OF_THREADS, "resizes"]
         if all(each.knows_usable for each in self.processes):
             names.append("usable_bytes")
@@ -140,7 +138,7 @@ class Run:
 
 def track(request: RunRequest, variable: str = VARIABLE) -> Run:
     """Runs the command once with the tracker before its allocator. No processes: nothing could be
-    preloaded. Counting calls alone takes no memory for blocks."""
+    preloaded. If it only counts calls, it uses no memory for blocks."""
     with tempfile.TemporaryDirectory(prefix="tsmalloc-tracker-") as name:
         tracked = replace(
             request,
@@ -151,9 +149,9 @@ def track(request: RunRequest, variable: str = VARIABLE) -> Run:
 
 
 def explain(request: RunRequest) -> Run:
-    """The same for the sake of its counts; raises UserError if the program ran and there are
-    none."""
-    # A thread of the allocator is none of the program's, unless the user wants it.
+    """The same, for its counts; raises UserError if the program ran but there are none."""
+    # A background thread of the allocator is not part of the program: off, unless the user wants
+    # it.
     background = {"TSMALLOC_BACKGROUND": os.environ.get("TSMALLOC_BACKGROUND", "off")}
     run = track(replace(request, env={**background, **request.env}))
     if not run.processes and not run.measurement.spawn_error:
@@ -165,14 +163,14 @@ def explain(request: RunRequest) -> Run:
 
 
 def read(directory: Path) -> list[Tracked]:
-    """What the tracker left in a directory, by process and then in order; a process comes before
+    """The tracker's output in a directory, by process and then in order; a process comes before
     those that it forked."""
     found: dict[int, list[Tracked]] = {}
     for _, each in sorted(((each.pid, each.number), each) for each in _read(directory)):
         found.setdefault(each.pid, []).append(each)
     ordered: list[Tracked] = []
     while found:
-        # Numbers of processes begin anew some time, and those that were used twice may make a ring.
+        # Process IDs wrap around, and reused ones may form a cycle.
         ready = [pid for pid, own in found.items() if own[0].parent_pid not in found]
         ordered += [each for pid in ready or list(found) for each in found.pop(pid)]
     return ordered
@@ -212,5 +210,5 @@ def _decoded(pid: int, number: int, content: bytes) -> Tracked:
 
 
 def _text(field: bytes) -> str:
-    """A name in a field of fixed length, which ends at its first NUL."""
+    """A name in a field of fixed length, up to its first NUL."""
     return os.fsdecode(field.split(b"\0", 1)[0])

@@ -1,9 +1,9 @@
 """One run of the program under one allocator: its environment, its output, and whether it counts.
 
-A time is only worth comparing if the program did the same work. So each run's exit status, its
-output and the presence of the allocator's library are checked, and what differs is a failure of
-that run: a result like any other, never an abort. The program's input is a file or empty; its
-output goes to files that are hashed, searched for the user's metric, and removed.
+Times can only be compared if the program did the same work. So each run's exit status, its output
+and the presence of the allocator's library are checked, and a difference is a failure of that run:
+a result like any other, never an abort. The program's input is a file or empty; its output goes to
+files that are hashed, searched for the user's metric, and removed.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ from tsmlab.text import visible
 
 # The parameter of a sweep over programs.
 SUBJECT = "workload"
-# The line that a program prints of its own time.
+# The line in which a program prints its own time.
 SECONDS = "seconds"
-# In a sample's measurement: the kinds of the units that the user's metrics were printed in.
+# In a sample's measurement: the kinds of units in which the user's metrics were printed.
 UNITS = "units"
 PADDING_VARIABLE = "TSMALLOC_LAYOUT_PADDING"
-# How many moments of a run's memory are kept, for curves: taken from the samples that `measure`
-# takes in any case.
+# How many points to keep of a run's memory curve, out of the samples that `measure` takes in any
+# case.
 SERIES_POINTS = 400
 STDERR_TAIL_LINES = 12
 STDERR_TAIL_BYTES = 4096
@@ -56,10 +56,10 @@ VARIABLE_OVERHEAD_BYTES = 1 + 1 + 8
 class Program:
     """The program of each run, and its success.
 
-    printed: numbers that it prints in lines `name: NUMBER`; a sample has them by these names.
+    printed: numbers that it prints in lines `name: NUMBER`, under these names in a sample.
     printed_perhaps: the same, but a run without them has not failed. tells_time: a run's time is
-    what it prints in the line `seconds: NUMBER`. subjects: where a sweep is over programs, these by
-    the values of the parameter SUBJECT.
+    the number that it prints in the line `seconds: NUMBER`. subjects: in a sweep over programs, the
+    programs by the values of the parameter SUBJECT.
     """
 
     command: tuple[str, ...]
@@ -115,7 +115,7 @@ class Trial:
         self.timeout_seconds: float | None = None
 
     def run(self, slot: Slot) -> Sample:
-        """One timed run, with the user's set-up and clean-up commands outside of the timing."""
+        """One timed run, with the user's set-up and clean-up commands outside the timing."""
         return self.memo.once(slot.key, Sample, lambda: self._run(slot))
 
     def _run(self, slot: Slot) -> Sample:
@@ -141,7 +141,7 @@ class Trial:
 
     def _padding(self, slot: Slot, allocator: Allocator) -> dict[str, str]:
         """Makes the environment equally large for all allocators of a round: the round's own
-        offset, plus what this allocator's variables take less than the largest set."""
+        offset, plus the size of the largest set of variables minus this allocator's."""
         largest = self._largest_extra_bytes[slot.entry.point]
         missing = largest - extra_environment_bytes(allocator)
         return {PADDING_VARIABLE: "x" * (slot.padding_bytes + missing)}
@@ -173,7 +173,7 @@ class Trial:
         return None
 
     def _read_printed(self, program: Program, values: dict[str, float]) -> Failure | None:
-        """Adds the numbers that the program prints; a failure if it does not keep its promise."""
+        """Adds the numbers that the program prints; returns a failure if one is missing."""
         text = _text(self._stdout)
         promised = (*program.printed, *([SECONDS] if program.tells_time else []))
         for name in (*promised, *program.printed_perhaps):
@@ -206,7 +206,8 @@ class Trial:
         return None
 
     def _is_refused(self, measurement: Measurement) -> bool:
-        """Whether the loader says so. A program of a millisecond ends before measure has looked."""
+        """Whether the loader says so. A program that runs for a millisecond ends before `measure`
+        checks."""
         unseen = [str(each.path) for each in measurement.preloaded if each.mapped is None]
         return any(
             f"'{path}' from LD_PRELOAD cannot be preloaded" in _head(self._stderr)
@@ -218,14 +219,14 @@ class Trial:
 
 
 def wall_seconds(sample: Sample) -> float:
-    """From the start of the process to its end, whatever the program says of itself."""
+    """From the start of the process to its end, whatever time the program itself prints."""
     raw = sample.measurement.get("process", sample.measurement)
     return float(raw.get("wall_ns") or 0) / 1e9
 
 
 @contextmanager
 def hooks(program: Program, allocator_name: str) -> Iterator[None]:
-    """The user's set-up command before, and the clean-up command after, whatever happens."""
+    """The user's set-up command before, and the clean-up command after, even after an error."""
     _run_hook("setup", program.setup, allocator_name)
     try:
         yield
@@ -270,8 +271,9 @@ def extra_environment_bytes(allocator: Allocator) -> int:
 class OutputCheck:
     """Compares each run's standard output with the reference's at the same point.
 
-    Only while the reference agrees with itself: a program that prints the time of day differs from
-    run to run whatever its allocator, and then `comparable` turns False and no run fails by it.
+    Only while the reference agrees with itself: the output of a program that prints the time of day
+    differs between runs under any allocator; then `comparable` becomes False and no run fails
+    because of it.
     """
 
     reference: str
@@ -281,7 +283,7 @@ class OutputCheck:
         self.comparable: bool | None = None
 
     def judge(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with failures by output set, or taken back."""
+        """The samples, with failures because of output set or withdrawn."""
         outputs: dict[int, set[str | None]] = {}
         for s in samples:
             if s.allocator == self.reference and _failure_kind(s) in (None, "output"):
@@ -305,8 +307,8 @@ class OutputCheck:
 
 @dataclass
 class UnitCheck:
-    """A column of numbers has one kind of unit: that of the reference's first run. A run that
-    printed another one (milliseconds, then a plain number) has failed."""
+    """Requires one kind of unit in a column of numbers: that of the reference's first run. A run
+    that printed another one (milliseconds, then a plain number) has failed."""
 
     def __post_init__(self) -> None:
         self.expected: dict[str, Unit] = {}
@@ -319,7 +321,7 @@ class UnitCheck:
             return sample
         for key, unit in sample.measurement.get(UNITS, {}).items():
             known = self.expected.setdefault(key, unit)
-            if {known, unit} == {"number", "count"}:  # 900 and 45.9k
+            if {known, unit} == {"number", "count"}:  # such as 900 and 45.9k
                 self.expected[key] = "count"
             elif unit != known:
                 text = f"its number has {_told(unit)}, the reference's {_told(known)}"
@@ -364,7 +366,7 @@ def _head(path: Path) -> str:
 
 
 def _tail(path: Path) -> str:
-    """The end of a file that may be huge, fit for a terminal."""
+    """The end of a file that may be huge, safe for a terminal."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

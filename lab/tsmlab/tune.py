@@ -1,9 +1,8 @@
-"""`tsmalloc tune`: the options of an allocator that serve a program better.
+"""`tsmalloc tune`: searches for options of an allocator that are better for a program.
 
-Each step races all single changes by successive halving, and puts the best to the test in fresh
-rounds, which did not choose it: of many changes without effect the best one looks good in the
-rounds that chose it. Only what is shown better in fresh rounds is kept, and the next step goes on
-from it.
+Each step races all single changes by successive halving, and tests the best one in fresh rounds:
+even among changes without effect, the best one looks good in the rounds that selected it. A change
+is kept only if fresh rounds show that it is better, and the next step continues from it.
 """
 
 import os
@@ -29,14 +28,14 @@ from tsmlab.trial import Program
 from tsmlab.tune_options import Option, Setting, configured, environment
 from tsmlab.wording import counted, rounds
 
-# The name of the changed one in fresh rounds; what it is compared with has its own name.
+# The name of the changed configuration in fresh rounds; the other one keeps its own name.
 TUNED = "tuned version"
 FIRST_ROUNDS = 3
 TIME_BUDGET_SECONDS = 600.0
-# The part of the time budget that races may take; the rest is for fresh rounds.
+# The share of the time budget that races may take; the rest is for fresh rounds.
 RACE_SHARE = 2.0 / 3.0
-# The part of what is left that the fresh rounds of a further step get, so that a winner of several
-# changes can still meet the default.
+# The share of the remaining time for the fresh rounds of a further step, so that there is time left
+# to compare a winner of several changes with the default.
 FRESH_SHARE = 0.5
 MAX_FRESH_ROUNDS = 60
 COST = "cost"
@@ -44,8 +43,8 @@ COST = "cost"
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a search. options: those that are tried; unknown: those that this library does
-    not have. first_rounds: of the first rung, which each further one doubles."""
+    """The options of a search. options: those to try; unknown: those that this library does not
+    have. first_rounds: of the first rung; each later one doubles them."""
 
     program: Program
     allocator: Allocator
@@ -64,7 +63,7 @@ class Options:
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """The objective's is the first, unless the program prints it."""
+        """The objective comes first, unless the program prints it."""
         known = BUILT_IN if self.counters is None else self.counters.metrics
         if self.objective == "both":
             return (MetricSpec(COST, f"{self.effort.name} x memory", "number", True), *known)
@@ -78,7 +77,7 @@ class Options:
 
     @property
     def vetoes(self) -> tuple[str, ...]:
-        """The quantities that must not become worse."""
+        """The quantities that must not get worse."""
         return (self.effort.key, PEAK_MEMORY) if self.objective == "both" else ()
 
     @property
@@ -88,7 +87,7 @@ class Options:
 
     @property
     def effort(self) -> MetricSpec:
-        """The time, or its stand-in where counts are judged."""
+        """The time, or its substitute if counts are judged."""
         known = BUILT_IN if self.counters is None else self.counters.metrics
         key = TIME if self.counters is None else INSTRUCTIONS
         found = next((spec for spec in known if spec.key == key), None)
@@ -103,7 +102,7 @@ class Options:
 def tune(
     options: Options, executor: Executor, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
 ) -> Outcome[Study]:
-    """Raises UserError and KeyboardInterrupt only where nothing has been measured."""
+    """Raises UserError and KeyboardInterrupt only if nothing has been measured."""
     return _Search(options, executor, reporter, memo, fleet).run()
 
 
@@ -136,8 +135,8 @@ class _Search:
         return Outcome(self._study(stop))
 
     def _search(self) -> Stop:
-        """Goes on while a step finds something. A winner of several changes meets the default once
-        more: the rounds of each step have only shown what its own change is good for."""
+        """Continues while steps find something. A winner of several changes is compared with the
+        default once more: the rounds of each step only showed the effect of its own change."""
         found: tuple[Setting, ...] = ()
         rows: list[TuneRow] = []
         while True:
@@ -176,7 +175,7 @@ class _Search:
         return [s for s in every if s.option.name not in taken and s not in self._failed]
 
     def _race(self, base: tuple[Setting, ...]) -> Setting | None:
-        """The best single change, if any may be better; a step tells how all of them fared."""
+        """The best single change, if any may be better; a step records how all of them did."""
         alive = {setting.text: setting for setting in self._changes(base)}
         out: list[Raced] = []
         rungs: list[Comparison] = []
@@ -239,7 +238,7 @@ class _Search:
     def _fresh(
         self, base: tuple[Setting, ...], tuned: tuple[Setting, ...], label: str
     ) -> list[TuneRow]:
-        """Both in rounds of their own, until the objective is decided."""
+        """Runs both in rounds of their own, until the objective is decided."""
         options = self.options
         left = self._left(label, 1.0) * (FRESH_SHARE if base else 1.0)
         self.reporter.note(f"{label}: {' '.join(setting.text for setting in tuned)}")
@@ -301,12 +300,12 @@ class _Search:
         return comparison
 
     def _left(self, label: str, share: float) -> float:
-        """The seconds until so much of the time budget is over."""
+        """The seconds left in this share of the time budget."""
         end = share * self.options.time_budget_seconds
         return self.memo.once(f"{label}: time", float, lambda: max(end - self.memo.clock(), 0.0))
 
     def _fits(self, label: str, runs: int) -> bool:
-        """Whether so many more runs fit into the time for races."""
+        """Whether this many more runs fit into the time for races."""
         made = sum(len(stage.samples) for stage in self._stages)
         limit = RACE_SHARE * self.options.time_budget_seconds
         return self.memo.once(
@@ -338,7 +337,7 @@ class _Search:
 
 
 def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:
-    """From a comparison of a base with its change."""
+    """From a comparison of a base configuration with a changed one."""
     rows = {row.allocator: row for row in analysis.rows}
     found = []
     for spec in options.judged:
@@ -361,7 +360,8 @@ def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:
 
 
 def improves(rows: Sequence[TuneRow], options: Options) -> bool:
-    """Whether the objective is shown better; of both time and memory, neither may be worse."""
+    """Whether the objective is shown to be better; if it is both time and memory, neither may be
+    worse."""
     verdicts = {row.metric: row.verdict for row in rows}
     if any(verdicts.get(key) is Verdict.WORSE for key in options.vetoes):
         return False
@@ -374,7 +374,7 @@ def _undecided(analysis: Analysis, options: Options) -> int:
 
 
 def _may_be_better(ratio: RatioEstimate, margin: float, higher_is_better: bool) -> bool:
-    """Whether the interval reaches beyond the margin; one pair tells nothing."""
+    """Whether the interval reaches beyond the margin; a single pair is not enough."""
     if ratio.low is None or ratio.high is None:
         return True
     return ratio.high > 1.0 + margin if higher_is_better else ratio.low < 1.0 / (1.0 + margin)
@@ -385,7 +385,7 @@ def _is_worse(ratio: RatioEstimate | None, margin: float) -> bool:
 
 
 class _WithCost:
-    """Adds what a run cost of both: its time, or instructions, times its memory."""
+    """Adds the combined cost of a run: its time, or instructions, times its memory."""
 
     def __init__(self, executor: Executor, options: Options) -> None:
         self._executor = executor

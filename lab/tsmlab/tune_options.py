@@ -1,4 +1,4 @@
-"""The options of allocators: which there are, values worth trying, and how they are set."""
+"""The options of allocators: names, values worth trying, and how to set them."""
 
 import os
 import re
@@ -17,8 +17,8 @@ _VERSION = re.compile(r"-\d.*")
 
 @dataclass(frozen=True)
 class Option:
-    """variable: of the environment. It holds this option alone, or a list of options with a
-    `separator` between them, each written `name`, `equals`, value."""
+    """variable: the environment variable. It holds only this option, or a list of options separated
+    by `separator`, each written `name`, `equals`, value."""
 
     name: str
     values: tuple[str, ...]
@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ListForm:
-    """How an allocator's options are written in the one variable that has them all."""
+    """How an allocator's options are written in the one variable that holds all of them."""
 
     variable: str
     separator: str
@@ -72,8 +72,8 @@ def read_table() -> OptionTable:
 def options_for(
     allocator: Allocator, given: Sequence[str], only_given: bool = False
 ) -> tuple[tuple[Option, ...], list[str]]:
-    """The options to be tried, and the names of those that this library does not know. given: the
-    user's own, which replace those of the same name."""
+    """The options to try, and the names of those that this library does not have. given: the user's
+    own, which replace those of the same name."""
     table = read_table()
     owner = _VERSION.sub("", allocator.name)
     own = [_parse(text, table.forms.get(owner)) for text in given]
@@ -94,8 +94,8 @@ def options_for(
 
 
 def environment(settings: Iterable[Setting], given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that these settings need, where `given` is already set. The last of two options
-    of one name counts in every list."""
+    """The variables for these settings, where `given` is already set. If an option appears twice,
+    the last one counts, in every list."""
     variables: dict[str, str] = {}
     for setting in settings:
         option = setting.option
@@ -137,8 +137,8 @@ def _option(name: str, values: tuple[str, ...], form: ListForm | None) -> Option
 
 
 def _unknown_to(allocator: Allocator, options: Sequence[Option]) -> list[str]:
-    """The names that do not occur in the library; a variable's prefix may be put before at run
-    time. The C library reads its own in the loader, whose file is not looked for."""
+    """The names that do not occur in the library; a variable's prefix may be added at run time. The
+    C library reads its own in the loader, whose file is not checked."""
     if allocator.path is None:
         return []
     content = allocator.path.read_bytes().lower()

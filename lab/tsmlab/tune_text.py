@@ -1,4 +1,4 @@
-"""A search for options in words and tables: the line to paste, and why one may believe it."""
+"""A search for options as text and tables: the line to paste, and the evidence for it."""
 
 import shlex
 from collections.abc import Iterator

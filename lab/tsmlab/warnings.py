@@ -1,7 +1,7 @@
-"""What may be wrong with a comparison: each warning names symptom, likely cause and remedy.
+"""Possible problems of a comparison: each warning names symptom, likely cause and remedy.
 
-A confidence interval knows nothing of a busy machine, a cold cache or a program that ends before it
-has allocated anything. A warning changes no number and no verdict.
+A confidence interval does not account for a busy machine, a cold cache or a program that ends
+before it has allocated anything. Warnings do not change numbers or verdicts.
 """
 
 import math
@@ -17,23 +17,24 @@ from tsmlab.results import Comparison, Sample, Trouble
 from tsmlab.schedule import MIN_ROUNDS
 from tsmlab.wording import names, share
 
-# Below this, starting the process and loading libraries is most of the time.
+# Below this, most of the time goes into starting the process and loading libraries.
 SHORT_RUN_SECONDS = 0.005
-# Of a program with fewer calls than this, no allocator can make a measurable difference.
+# If a program makes fewer calls, no allocator can make a measurable difference.
 FEW_CALLS = 1000
 SAMPLING_SHARE = 0.01
 OUTLIER_SHARE = 0.1
-# Other work's share of the cores, from the load average, that is worth a word.
+# Other work's share of the cores, from the load average, that causes a warning.
 BUSY_SHARE = 0.5
-# A tree whose processes together hold this much more than its largest process.
+# A tree whose processes together hold this many times the memory of the largest one.
 TREE_FACTOR = 1.25
-# A program that uses less than this share of its time on a processor waits for something.
+# A program that uses a processor for less than this share of its time waits for something.
 WAITING_SHARE = 0.05
 WAITING_SECONDS = 0.05
 
 
 def find_all(comparison: Comparison, programs: Sequence[str] = ()) -> list[Trouble]:
-    """Every warning that applies, the gravest first. programs: of the processes, by their calls."""
+    """All applicable warnings, most serious first. programs: those of the processes, by their
+    calls."""
     return [
         *_waiting(comparison),
         *_few_rounds(comparison),
@@ -51,7 +52,7 @@ def find_all(comparison: Comparison, programs: Sequence[str] = ()) -> list[Troub
 
 
 def about_machine(machine: Machine) -> list[Trouble]:
-    """What a machine does to any measurement."""
+    """Problems of the machine that affect any measurement."""
     return [*_busy(machine), *_machine_settings(machine)]
 
 
@@ -119,7 +120,7 @@ def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
 
 
 def _waiting(comparison: Comparison) -> Iterator[Trouble]:
-    """One that sleeps, or wants a terminal or a client that is not there."""
+    """A program that sleeps, or waits for a terminal or a client."""
     shares = [
         (s.values[USER_TIME] + s.values[SYSTEM_TIME]) / s.values[TIME]
         for s in comparison.samples
@@ -149,7 +150,7 @@ def _few_calls(calls: int | None) -> Iterator[Trouble]:
 
 
 def _over_the_rounds(comparison: Comparison) -> Iterator[Trouble]:
-    """What happened to the rounds as such. The ratios, being paired, are hardly affected."""
+    """Trends over the rounds. The ratios are hardly affected, since they are paired."""
     steady = [row.allocator for row in comparison.analysis.rows if not row.failures]
     table = log_table(comparison.samples, steady, TIME)
     complete = table[:, ~np.isnan(table).any(axis=0)]

@@ -8,10 +8,10 @@ from tsmlab.stats import RatioEstimate
 # From this ratio on, "8.10x" is easier to grasp than "+710%".
 TIMES_FROM = 2.0
 
-# A larger share, by very few rounds, is no figure worth stating.
+# A larger share, from very few rounds, is not a figure worth stating.
 MOST_SHARE = 10.0
 
-# Unit, then its scales: text behind the number, size.
+# Unit, then its scales: suffix, size.
 SCALES: dict[Unit, tuple[tuple[str, float], ...]] = {
     "seconds": ((" s", 1.0), (" ms", 1e-3), (" µs", 1e-6)),
     "bytes": (("G", 1024.0**3), ("M", 1024.0**2), ("K", 1024.0)),
@@ -33,12 +33,12 @@ def quantity(value: float, unit: Unit) -> str:
 
 
 def quantity_or(value: float | None, unit: Unit, absent: str = "") -> str:
-    """The quantity, or `absent` where it is not known."""
+    """The quantity, or `absent` if unknown."""
     return absent if value is None else quantity(value, unit)
 
 
 def three_digits(number: float) -> str:
-    """A plain number, with at most two digits behind the point."""
+    """A plain number, with at most two decimals."""
     digits = 0 if number >= 99.95 else 1 if number >= 9.995 else 2
     return f"{number:.{digits}f}"
 
@@ -51,7 +51,7 @@ def change(ratio: float) -> str:
 
 
 def change_interval(estimate: RatioEstimate) -> str:
-    """The confidence interval, in the same terms as change()."""
+    """The confidence interval, in the same form as change()."""
     if estimate.low is None or estimate.high is None:
         return "[no interval]"
     form = three_digits if estimate.ratio >= TIMES_FROM else _percent
@@ -59,7 +59,7 @@ def change_interval(estimate: RatioEstimate) -> str:
 
 
 def change_in_full(estimate: RatioEstimate | None) -> str:
-    """The change and its interval; nothing where there is none."""
+    """The change and its interval; empty if there is none."""
     return f"{change(estimate.ratio)} {change_interval(estimate)}" if estimate else ""
 
 
@@ -89,6 +89,6 @@ def counted(count: int, noun: str) -> str:
 
 
 def names(items: Sequence[str], limit: int = 6) -> str:
-    """A list that does not get out of hand."""
+    """A list of names, shortened if it is long."""
     shown = ", ".join(items[:limit])
     return shown if len(items) <= limit else f"{shown} and {len(items) - limit} more"

@@ -18,7 +18,7 @@ class Workload:
     """One entry, at one number of threads. The command starts with the program's absolute path.
 
     time: "seconds", which the program prints in a line `seconds: X`, or "wall", from its start to
-    its end. memory: whether its peak says something.
+    its end. memory: whether its peak is meaningful.
     """
 
     name: str
@@ -30,14 +30,14 @@ class Workload:
 
 
 def suite(name: str) -> Path:
-    """The file of a path, or of the name of a suite of ours."""
+    """The file at a path, or of one of our suites by name."""
     own = paths.suite_file(name)
     return own if "/" not in name and own.is_file() else Path(name)
 
 
 def read_suite(path: Path) -> list[Workload]:
-    """All workloads of a file, in its order; raises UserError for a file that is not as it should
-    be. Whether the programs are there is not looked at (check_programs)."""
+    """All workloads of a file, in its order; raises UserError for an invalid file. Does not check
+    that the programs exist (check_programs does)."""
     document, _ = toml_tables.read(path, "suite", "Choose another with --suite.")
     strangers = set(document) - {"workload"}
     entries = document.get("workload")
@@ -57,14 +57,14 @@ def read_suite(path: Path) -> list[Workload]:
 
 
 def select(names: Sequence[str], workloads: Sequence[Workload]) -> list[Workload]:
-    """Those that the names and globs (remote-*) choose, in the suite's order; all if there are
-    none. Raises UserError for a name that chooses nothing."""
+    """The workloads that names and globs (remote-*) select, in the suite's order; all if there are
+    none. Raises UserError for a name that selects nothing."""
     remedy = "`tsmalloc bench --list` lists them all."
     return toml_tables.select(names or ["*"], workloads, "workload", remedy)
 
 
 def check_programs(workloads: Sequence[Workload]) -> None:
-    """Raises UserError, naming all that are missing, unless every program can be executed."""
+    """Raises UserError, listing the missing ones, unless every program can be executed."""
     programs = dict.fromkeys(Path(workload.command[0]) for workload in workloads)
     missing = [path for path in programs if not (path.is_file() and os.access(path, os.X_OK))]
     if not missing:
@@ -78,12 +78,12 @@ def check_programs(workloads: Sequence[Workload]) -> None:
 KEYS = ("name", "stresses", "program", "arguments", "threads", "time", "memory")
 
 
-# In the arguments of an entry, these stand for its number of threads, and for half of it.
+# Placeholders in the arguments of an entry: its number of threads, and half of it.
 THREADS, HALF = "{threads}", "{half}"
 
 
 def _workloads(path: Path, entry: Table) -> list[Workload]:
-    """One for each number of threads; those of a list have it behind their names."""
+    """One for each number of threads; if there are several, it is appended to the name."""
     name = entry.name("[a-z0-9][a-z0-9-]*", "lowercase letters, digits and hyphens")
     stresses = entry.text("stresses")
     if "\n" in stresses:
@@ -125,7 +125,8 @@ def _are_threads(value: object) -> bool:
 
 
 def _program(path: Path, program: str) -> str:
-    """A name is a program of the build; with a slash it is a path from the suite's folder."""
+    """A name is a program of the build; with a slash it is a path relative to the suite's
+    folder."""
     if "/" not in program:
         return str(paths.build_dir() / "bin" / program)
     return str((path.parent / program).absolute())

@@ -113,7 +113,8 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
         suite=suite,
         workloads=tuple(chosen),
         allocators=tuple(allocators),
-        # The trial run is the first peer's: the one that is everywhere, where it takes part.
+        # The trial run is under the first peer: the C library, which is everywhere, if it takes
+        # part.
         peers=tuple(sorted(peers, key=lambda name: name != "glibc")),
         candidate=ENGINE if ENGINE in ours else next(iter(ours), None),
     )
@@ -124,7 +125,7 @@ def _allocators(given: dict[str, Any]) -> list[Allocator]:
 
 
 def is_ours(allocator: Allocator) -> bool:
-    """Whether this is one of the project's libraries; a build of another version of it is, too."""
+    """Whether this is one of the project's libraries; other versions of them count, too."""
     if allocator.family == "tsmalloc":
         return True
     return allocator.path is not None and allocator.path.resolve().name.startswith("libtsmalloc")

@@ -1,4 +1,4 @@
-"""`tsmalloc compare`: which allocator serves this program best?"""
+"""`tsmalloc compare`: which allocator is best for this program?"""
 
 import shlex
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     )
 
 
-# --- the experiment before it happens -------------------------------------------------------------
+# --- the plan, before anything runs ---------------------------------------------------------------
 
 
 def describe_plan(options: Options) -> str:

@@ -77,7 +77,7 @@ def command(
 
 
 def chosen(wanted: Sequence[str]) -> list[Allocator]:
-    """The allocators that are named, or given as NAME=PATH.so."""
+    """The allocators that were named, or given as NAME=PATH.so."""
     extra = [text for text in wanted if "=" in text]
     names = [text.partition("=")[0] for text in wanted]
     return known.select(names, known.discover(extra, versions=False))
@@ -115,7 +115,7 @@ def show_proof(proof: Proof) -> None:
 
 
 def by_program(proof: Proof) -> list[tuple[tuple[str, str], list[Tracked]]]:
-    """The counts of processes that ran the same program, those with the most calls first."""
+    """The counts of processes that ran the same program, most calls first."""
     groups: dict[tuple[str, str], list[Tracked]] = {}
     for counts in proof.processes:
         groups.setdefault((counts.program, counts.provider), []).append(counts)

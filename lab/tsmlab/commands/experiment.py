@@ -1,4 +1,4 @@
-"""`tsmalloc experiment`: questions about allocators, asked again on this machine."""
+"""`tsmalloc experiment`: questions about allocators, answered on this machine."""
 
 import shlex
 import textwrap
@@ -109,7 +109,7 @@ def run_command(dry_run: bool, **given: Any) -> int:
     )
 
 
-# --- what is chosen, and what is going to be done -------------------------------------------------
+# --- what was chosen, and what will run -----------------------------------------------------------
 
 
 def _catalogue(files: Sequence[Path]) -> list[Definition]:
@@ -132,7 +132,7 @@ def _list(definitions: Sequence[Definition]) -> str:
 
 
 def _chosen(given: dict[str, Any]) -> list[Definition]:
-    """By name; without one, the user's own files."""
+    """By name; without a name, the user's own files."""
     files = given["files"]
     if given["names"]:
         return experiments.select(given["names"], _catalogue(files))
@@ -142,7 +142,7 @@ def _chosen(given: dict[str, Any]) -> list[Definition]:
 
 
 def _options(given: dict[str, Any], notes: list[str]) -> Options:
-    """What is to be run, once everything that can be checked has been checked."""
+    """The options of the run, once everything that can be checked has been."""
     definitions = _chosen(given)
     available = known.discover(given["extra"])
     plans = [

@@ -1,4 +1,4 @@
-"""`tsmalloc fetch`: the newest peers, built from their crates into a cache of the user's own."""
+"""`tsmalloc fetch`: the newest peers, built from their crates into the user's cache."""
 
 from collections.abc import Sequence
 

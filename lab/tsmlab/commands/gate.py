@@ -1,4 +1,4 @@
-"""`tsmalloc gate`: has this change made the program larger or slower than it may be?"""
+"""`tsmalloc gate`: did this change make the program larger or slower than its limits allow?"""
 
 import shlex
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from tsmlab.schedule import MIN_ROUNDS, StopRule
 
 TIME_BUDGET_SECONDS = 120.0
 DEFAULTS = {"max_peak": 0.03, "max_time": 0.02, "max_instructions": 0.02}
-# What stands for the time where that is not judged.
+# The metric that replaces the time if that is not judged.
 OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
 
 
@@ -174,7 +174,7 @@ def _words(command: str) -> tuple[str, ...]:
 
 
 def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float]:
-    """Those that were chosen, and the defaults of the others that are judged here."""
+    """The chosen limits, and defaults for the other metrics that are judged here."""
     limits = {}
     for name, metric in LIMITED.items():
         chosen = given[name]
@@ -199,7 +199,7 @@ def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float
 
 
 def _rule(given: dict[str, Any], counters: Counters | None, paired: bool) -> StopRule:
-    """A baseline from before has all its rounds already, so that ours are as many each time."""
+    """A saved baseline already has all its rounds, so we make as many each time."""
     fewest = ROUNDS if counters is not None else MIN_ROUNDS
     budget = given["time_budget_seconds"]
     if given["rounds"]:

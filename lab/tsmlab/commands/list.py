@@ -47,7 +47,7 @@ def command(extra: Sequence[str], as_json: bool) -> None:
 
 
 def table(found: Sequence[Allocator]) -> str:
-    """The library comes last, since its path may be of any length."""
+    """The library comes last, since paths can be long."""
     rows = [
         (a.name, a.family, a.version, a.summary, str(a.path or "(the program's own)"))
         for a in found

@@ -1,4 +1,4 @@
-"""The verbs that look into a running process: explain, stats, top, purge, set."""
+"""The verbs that inspect a running process: explain, stats, top, purge, set."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from tsmlab import paths
 
 
 class Native(click.Command):
-    """A command that takes its words as they are: to others, a leading `--` is none."""
+    """A command that passes its words on as they are: other commands drop a leading `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.params["arguments"] = tuple(args)
@@ -18,7 +18,7 @@ class Native(click.Command):
 
 
 def command_of(name: str) -> click.Command:
-    """A verb of the native command, which gets all that stands behind it."""
+    """A verb of the native command, which gets all words after it."""
 
     def become(arguments: Sequence[str]) -> NoReturn:
         starts_program = "--" in arguments

@@ -1,4 +1,4 @@
-"""Options that several verbs have, in one wording and with the same rules."""
+"""Options that several verbs share, with the same wording and rules."""
 
 import array
 import dataclasses
@@ -30,15 +30,15 @@ Command = Callable[..., Any]
 Made = TypeVar("Made")
 
 
-# Three years in seconds, as of the native tools.
+# Three years in seconds, as in the native tools.
 MOST_SECONDS = 1e8
 NO_LIMIT = "none"
-# A hundred times the baseline: what is meant to be no limit says so.
+# A hundred times the baseline: beyond that, `none` is meant.
 MOST_PERCENT = 10_000.0
 
 
 def whole(minimum: int) -> Callable[[Any], int]:
-    """A whole number from `minimum` on; click's own would clutter --help with its range."""
+    """A whole number, at least `minimum`; click's own type would clutter --help with its range."""
 
     def number(value: Any) -> int:
         text = str(value)
@@ -52,7 +52,7 @@ def whole(minimum: int) -> Callable[[Any], int]:
 
 
 def duration(value: Any) -> float:
-    """Seconds, or a number with s, m or h behind it."""
+    """Seconds, or a number followed by s, m or h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
     seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     if not 0.0 < seconds <= MOST_SECONDS:
@@ -63,7 +63,7 @@ def duration(value: Any) -> float:
 
 
 def percent(value: str) -> float:
-    """1, 1% or +1% as 1.0; NaN for what is no percentage. A negative one is none."""
+    """1, 1% or +1% as 1.0; NaN for anything else, negative numbers included."""
     match = re.fullmatch(r"\+?(\d+(?:\.\d+)?)\s*%?", value)
     return float(match[1]) if match else math.nan
 
@@ -76,7 +76,7 @@ def percentage(value: str) -> float:
 
 
 def limit(value: str) -> float | str:
-    """+2% or 2 for two hundredths more; 0 for none more; none for no limit."""
+    """+2% or 2 for up to 2% more; 0 for no increase; none for no limit."""
     if value == NO_LIMIT:
         return value
     found = percent(value)
@@ -98,7 +98,7 @@ def processors(value: str) -> tuple[int, ...]:
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
             raise click.BadParameter(f"{value!r}: a range starts with the lower number, like 2-3")
-        beyond = max(allowed) + 1  # which may not be used
+        beyond = max(allowed) + 1  # not allowed
         chosen.update(range(min(first, beyond), min(last, beyond) + 1))
     if not chosen or not chosen <= allowed:
         usable = ",".join(map(str, sorted(allowed)))
@@ -107,8 +107,8 @@ def processors(value: str) -> tuple[int, ...]:
 
 
 def option(spec: str, help_text: str, name: str = "", **more: Any) -> Callable[[Command], Command]:
-    """An option as its help shows it: `-o --output FILE`; without a metavar it is a flag. name: of
-    the parameter."""
+    """An option as its help shows it: `-o --output FILE`; without a metavar it is a flag. name: the
+    parameter's name."""
     words = spec.split()
     dashed = [word for word in words if word.startswith("-")]
     metavar = " ".join(words[len(dashed) :])
@@ -160,7 +160,8 @@ reference_option = option(
 def rounds_option(
     help_text: str, minimum: int = 1, default: int | None = None
 ) -> Callable[[Command], Command]:
-    """-r: how many rounds, at least `minimum`; help_text tells a default that is no number."""
+    """-r: how many rounds, at least `minimum`; help_text describes a default that is not a
+    number."""
     return option(
         "-r --rounds N",
         help_text,
@@ -201,8 +202,8 @@ seed_option = option(
 
 
 def options_of(kind: type[Made], given: Mapping[str, Any], **others: Any) -> Made:
-    """A flow's options, which are a data class: `others`, and what the verb's parameters have under
-    the same names; with a random seed if none was chosen."""
+    """A flow's options, which are a data class: `others`, and the verb's parameters of the same
+    names; with a random seed if none was given."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     same = {name: given[name] for name in names if name in given}
     if given["seed"] is None:
@@ -271,7 +272,7 @@ def input_option(default: str) -> Callable[[Command], Command]:
     )
 
 
-# What is swept; see sweep_of.
+# The parameters of a sweep; see sweep_of.
 sweep_options = all_of(
     option(
         "-L --parameter-list NAME VALUES",
@@ -305,7 +306,7 @@ def sweep_of(words: Sequence[str], given: dict[str, Any], env: Sequence[str]) ->
     return found
 
 
-# Options of how a program is run, and of its success; see program_of.
+# How a program is run, and what counts as success; see program_of.
 program_options = all_of(
     option(
         "--metric [NAME=]REGEX",
@@ -324,8 +325,8 @@ program_options = all_of(
 
 
 def command_line(words: Sequence[str], purpose: str) -> Sequence[str]:
-    """The words from the program on, without the -- that may be before it; raises UserError where
-    there are none. purpose: what is to be done with it."""
+    """The words from the program on, without a `--` before it; raises UserError if there are none.
+    purpose: what the program is for."""
     found = words[1:] if words[0] == "--" else words
     if not found:
         raise UserError(f"no program to {purpose}.", "Give it after --.")
@@ -351,7 +352,7 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
 
 
 def about_input(given: Mapping[str, Any]) -> list[Trouble]:
-    """A warning where something was redirected to us, and the program does not see it."""
+    """A warning if our standard input was redirected, which the program does not see."""
     if given["input_file"] is not None or not _has_input():
         return []
     return [
@@ -365,7 +366,7 @@ def about_input(given: Mapping[str, Any]) -> list[Trouble]:
 
 
 def _has_input() -> bool:
-    """Whether standard input is a file with contents, or a pipe in which something waits."""
+    """Whether standard input is a file with contents, or a pipe with data waiting."""
     try:
         status = os.fstat(0)
         if stat.S_ISREG(status.st_mode):
@@ -385,8 +386,8 @@ def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
 
 
 def _script(words: Sequence[str]) -> Path | None:
-    """The first argument that is no option, if it is a text. Of further ones, a program may write
-    to some; and so it may to data."""
+    """The first argument that is not an option, if it is a text file. Later arguments do not count:
+    a program may write to them, and so it may to data."""
     path = Path(next((word for word in words[1:] if not word.startswith("-")), ""))
     try:
         if path.is_file():
@@ -397,7 +398,7 @@ def _script(words: Sequence[str]) -> Path | None:
     return None
 
 
-# The files to export to, and what is printed.
+# The files to export to, and what to print.
 output_options = all_of(
     option("--export-json FILE", "Write everything, including raw samples.", type=FILE),
     option("--export-csv FILE", "Write one line for each run.", type=FILE),
@@ -407,7 +408,7 @@ output_options = all_of(
     option("-q --quiet", "Print no progress, notes or warnings."),
     option("-v --verbose", "Print warnings with causes and remedies."),
 )
-# Where a study runs, and its output.
+# Where a study runs, and what it prints.
 study_options = all_of(
     option(
         "--cluster WHERE",

@@ -26,9 +26,9 @@ from tsmlab.wording import counted, quantity
 
 SCHEMA = "tsmalloc-profile/1"
 TOP = 20
-# Processes beside the one that is shown.
+# Other processes besides the one shown.
 MOST_NAMED = 5
-# Of what was allocated: where less is live at the exit, the peak tells more.
+# As a share of what was allocated: if less is live at the exit, the peak is more informative.
 LITTLE_LIVE = 0.1
 FILES = "tsmalloc.*.pb"
 
@@ -74,7 +74,7 @@ output_option = option("-o --output FILE", "The file to write.", type=FILE, requ
 
 
 def reading(*names: str) -> Callable[[Command], Command]:
-    """These options of a verb: fields of Reading."""
+    """These options of a verb, which are fields of Reading."""
 
     def decorate(verb: Command) -> Command:
         for name in reversed(names):
@@ -84,21 +84,21 @@ def reading(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-# --- the verb without a verb: of a process, or of a program --------------------------------------
+# --- the verb without a subcommand: a process, or a program ---------------------------------------
 
 
 def native(
     arguments: Sequence[str], passed_on: Sequence[signal.Signals], stdout: int | None = None
 ) -> tuple[int, str]:
-    """The status of the native command that takes profiles, and what it prints. The signals that
-    the terminal sends to both are its own; `passed_on` are those sent to this process alone."""
+    """Runs the native command that takes profiles; returns its status and output. Signals from the
+    terminal reach both; `passed_on` are those sent to this process only."""
     children: list[subprocess.Popen[str]] = []
 
     def handle(number: int, _: Any) -> None:
         for child in children if number in passed_on else ():
             child.send_signal(number)
 
-    # Handlers, since a child would inherit that a signal is ignored.
+    # Handlers, because a child would inherit an ignored signal.
     own = (signal.SIGINT, signal.SIGQUIT, *passed_on)
     before = {number: signal.getsignal(number) for number in own}
     try:
@@ -128,8 +128,8 @@ def take(arguments: Sequence[str]) -> NoReturn:
 
 
 class Verbs(Group):
-    """A group in which `profile [OPTIONS] -- PROGRAM` is `profile run [OPTIONS] -- PROGRAM`, and
-    `profile [OPTIONS] PID` is the native command's."""
+    """A group in which `profile [OPTIONS] -- PROGRAM` means `profile run [OPTIONS] -- PROGRAM`, and
+    `profile [OPTIONS] PID` is passed to the native command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         word = args[0] if args else "--help"
@@ -420,7 +420,7 @@ def run(
         passed_on = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
         status, _ = native([*options, "--output", f"{folder}/", "--", *line], passed_on)
         if not folder.is_dir():
-            return status  # the native command has refused an option
+            return status  # the native command rejected an option
         profiles = _profiles(folder, status)
         look, notes = resolved(profiles[0], Reading(**how))
         _show(look, notes, Reading(**how), err=not how["as_json"])
@@ -434,7 +434,7 @@ def run(
 
 
 def _profiles(folder: Path, status: int) -> list[Profile]:
-    """Those of a program that has ended, that of the process that allocated most first."""
+    """The profiles of a program that has ended, the process that allocated most first."""
     profiles = []
     for path in sorted(folder.glob(FILES)):
         try:
@@ -452,7 +452,7 @@ def _profiles(folder: Path, status: int) -> list[Profile]:
 
 
 def _keep(profile: Path, output: Path) -> None:
-    """Writes the user's file; a profile that cannot be written there is kept elsewhere."""
+    """Writes the user's file; if that fails, keeps the profile elsewhere."""
     content = profile.read_bytes()
     try:
         write_atomically(output, content)
@@ -466,7 +466,7 @@ def _keep(profile: Path, output: Path) -> None:
 
 
 def _has_engine(diagnosis: Diagnosis) -> bool:
-    """Whether nothing can be preloaded into the program, and the engine is linked into it."""
+    """Whether nothing can be preloaded into the program, but the engine is linked into it."""
     if diagnosis.resolved is None or diagnosis.fatal[0].code not in ("static", "static-pie"):
         return False
     return b"TSMALLOC_PROFILE_OUTPUT" in diagnosis.resolved.program.read_bytes()

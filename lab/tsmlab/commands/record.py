@@ -1,7 +1,7 @@
-"""`tsmalloc record`: a program's heap events as a trace.
+"""`tsmalloc record`: records a program's heap events as a trace.
 
-A trace can be replayed under any allocator, analysed, and given away, where the program itself
-often cannot.
+A trace can be replayed under any allocator, analysed, and passed on, which the program itself often
+cannot.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""`tsmalloc replay`: the calls of a recorded program, again, under every allocator.
+"""`tsmalloc replay`: repeats the calls of a recorded program under every allocator.
 
-The same calls in the same order on every allocator are a comparison without the program's own
-noise. Under a schedule of its own even fragmentation repeats to the byte.
+The same calls in the same order compare allocators without the program's own noise. Under a
+schedule of its own, even fragmentation repeats to the byte.
 """
 
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ def command(traces: Sequence[Path], **given: Any) -> int:
 
 
 def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
-    """The options of a replay; raises UserError for options that contradict each other."""
+    """The options of a replay; raises UserError if options contradict each other."""
     schedules = FAIR if given["schedule"] == ALL else (given["schedule"],)
     if given["tickets"] is not None and not set(schedules) & {"lottery", "stride"}:
         raise UserError(
@@ -170,7 +170,7 @@ def _chosen(
 
 
 def _film(traces: Sequence[Path], given: dict[str, Any]) -> int:
-    # Imported here: other replays need none of it.
+    # Imported here because other replays do not need it.
     from tsmlab.movie.making import make  # noqa: PLC0415
 
     target, schedule = given["movie"], given["schedule"]

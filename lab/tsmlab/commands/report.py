@@ -1,4 +1,4 @@
-"""`tsmalloc report`: results as a page to look at, with figures and exports."""
+"""`tsmalloc report`: results as a page with figures and exports."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that holds no such results.
     """
-    # Imported here: `tsmalloc report --help` need not wait for it.
+    # Imported here so that `tsmalloc report --help` need not wait for it.
     from tsmlab import report  # noqa: PLC0415
 
     report.check(output, force)

@@ -53,7 +53,7 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
 
 
 def start(allocator: Allocator, command_line: Sequence[str]) -> NoReturn:
-    # Python ignores these two, and a program would inherit that; its parent's choice is not known.
+    # Python ignores these two, and a program would inherit that; the parent's setting is unknown.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     sys.stdout.flush()

@@ -147,7 +147,7 @@ def command(**given: Any) -> int:
     """
     options, words = _options(given)
     if not given["no_doctor"]:
-        diagnosis = doctor.diagnose(words)  # what the file tells; the rest is seen in each run
+        diagnosis = doctor.diagnose(words)  # from the file only; the rest is seen in each run
         diagnosis.heed(NO_DOCTOR)
         for warning in diagnosis.warnings:
             click.echo(f"doctor     {warning.told}", err=True)
@@ -223,7 +223,7 @@ def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
 
 
 def _processors(given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of the server and of the load: apart, where there are two at least."""
+    """The processors for the server and for the load: separate if there are at least two."""
     usable = sorted(os.sched_getaffinity(0))
     server, load = given["server_cpus"], given["load_cpus"]
     if server is None and load is None:
@@ -235,7 +235,7 @@ def _processors(given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def _phases(given: dict[str, Any]) -> tuple[Phase, ...]:
-    """Those of --phases; without it a load, then idle time."""
+    """The phases of --phases; by default a load, then idle time."""
     timed = "{seconds}" in given["load"]
     found: list[Phase] = []
     if not given["phases"]:

@@ -1,7 +1,7 @@
 """A verb that measures, from its command line to its exit status; with --resume, once more.
 
-Whichever verb was interrupted, --resume goes on with it: the words of its command line are in its
-journal, and so is everything that was done.
+--resume continues whichever verb was interrupted: its journal has the words of the command line and
+everything that was done.
 """
 
 import os
@@ -41,7 +41,7 @@ from tsmlab.study import Study as Results
 LATEST = "latest"
 WORDS = "tsmlab.words"
 JOURNAL = "tsmlab.journal"
-# Options that a resumed study may be given anew: where its results go, and how they are told.
+# Options that may be given again to a resumed study: where its results go, and how it reports.
 FREE = {
     *("as_json", "quiet", "verbose", "force", "report", "ignore_failure", "resume"),
     *("export_json", "export_csv", "export_markdown", "export_junit", "export_sarif"),
@@ -78,7 +78,8 @@ class Study(click.Command):
         return rest
 
     def _resume(self, ctx: click.Context) -> None:
-        """Takes the words of the journal, and of those of this command line the free ones."""
+        """Takes the words from the journal, and the options from this command line that may
+        change."""
         own = {
             name: value
             for name, value in ctx.params.items()
@@ -126,9 +127,9 @@ def conduct(
     status_of: Callable[[Results], int] = lambda _: EXIT_OK,
     notes: Sequence[str] = (),
 ) -> int:
-    """Measures, keeps and prints; returns the exit status. given: the verb's parameters. files:
-    what takes part beside the allocators' libraries. status_of: the status of results, unless
-    something else counts."""
+    """Measures, saves and prints; returns the exit status. given: the verb's parameters. files:
+    what takes part besides the allocators' libraries. status_of: the exit status for results,
+    unless something else decides it."""
     targets = export_targets(given, given["force"])
     folder, force = given.get("report"), given["force"]
     if folder:
@@ -149,7 +150,7 @@ def conduct(
             found = replace(outcome.results, changed=journals.changed(journal.header.files))
             problems = publish(found, targets, given)
         except KeyboardInterrupt:
-            # Before the first run, or while results were written: all is in the journal.
+            # Before the first run, or while results were written: the journal has everything.
             _say_where(journal, targets)
             raise
         if outcome.error is None and not found.interrupted and not problems:
@@ -171,7 +172,7 @@ def _run(
     reporter: Reporter,
     cluster: str | None,
 ) -> Outcome[Results]:
-    """Raises UserError where nothing has been measured; then there is nothing to be resumed."""
+    """Raises UserError if nothing has been measured; then there is nothing to resume."""
     taking_part = [Path(name) for name in journal.header.files]
     try:
         with joined(cluster, taking_part, reporter.note) as fleet:
@@ -183,7 +184,7 @@ def _run(
 
 
 def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) -> Journal:
-    """The one that is gone on with, if what it began is still there; or a new one."""
+    """The journal to continue, if what it began is still there; otherwise a new one."""
     context = click.get_current_context()
     parent = context.parent.info_name if context.parent else ""
     verb = (context.info_name if context.info_name != "run" else parent) or ""
@@ -207,13 +208,13 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
     tell(f"resume     tsmalloc {command} --resume{force}")
 
 
-# --- the end: results are kept, exported and printed ----------------------------------------------
+# --- the end: results are saved, exported and printed ---------------------------------------------
 
 
 def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) -> bool:
-    """Keeps, exports and prints; files first, since a reader of stdout may go away. Returns whether
-    any of it failed. The report of --report comes last, since it takes seconds; without it, a line
-    says how to have one."""
+    """Saves, exports and prints; files first, since the reader of stdout may be gone. Returns
+    whether any of it failed. The report of --report comes last, since it takes seconds; without
+    --report, a line says how to get one."""
     quiet, folder, has_page = given["quiet"], given.get("report"), "report" in given
     problems: list[str] = []
     kept: Path | None = None
@@ -257,8 +258,8 @@ def _report(results: Results, folder: Path, force: bool) -> str | None:
 
 
 def _print(text: str) -> str | None:
-    """To stdout; returns what went wrong. A reader who goes away (as `| head` does) has read
-    enough, which is nothing wrong."""
+    """Prints to stdout; returns what went wrong. A reader that closes the pipe (as `| head` does)
+    has read enough, which is not an error."""
     try:
         click.echo(text, nl=False)
         sys.stdout.flush()
@@ -284,8 +285,8 @@ def exit_status(
 
 
 def let_termination_interrupt() -> None:
-    """SIGTERM, and the end of the terminal, end the measuring as Ctrl-C does: with the measurements
-    kept. (A verb under nohup goes on.)"""
+    """SIGTERM and SIGHUP end the measuring as Ctrl-C does: the measurements are kept. (A verb under
+    nohup continues.)"""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

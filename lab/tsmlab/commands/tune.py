@@ -1,4 +1,4 @@
-"""`tsmalloc tune`: which of an allocator's own options serve this program better?"""
+"""`tsmalloc tune`: which of an allocator's own options are better for this program?"""
 
 import shlex
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tsmlab.tune_options import options_for
 
 
 class _AllocatorFirst(Study):
-    """Takes options before and after ALLOCATOR, and none from PROGRAM on."""
+    """Accepts options before and after ALLOCATOR, but none from PROGRAM on."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         before, words = self._split(ctx, args)
@@ -33,7 +33,7 @@ class _AllocatorFirst(Study):
         return super().parse_args(ctx, args)
 
     def _split(self, ctx: click.Context, args: list[str]) -> tuple[list[str], list[str]]:
-        """The options at the beginning, and the words from the first that is none."""
+        """The options at the beginning, and the words from the first that is not an option."""
         parsed, _, _ = self.make_parser(ctx).parse_args(list(args))
         first, rest = parsed.get("allocator"), parsed.get("program")
         count = int(isinstance(first, str)) + (len(rest) if isinstance(rest, tuple) else 0)

@@ -1,4 +1,4 @@
-"""`tsmalloc worker`: makes rounds for studies that are begun elsewhere."""
+"""`tsmalloc worker`: joins a cluster as a measurement worker."""
 
 import os
 import socket
@@ -12,13 +12,13 @@ import click
 from tsmlab import fleet
 from tsmlab.errors import UserError, tell
 
-# So long a scheduler may start behind its workers.
+# The scheduler may start up to this much later than its workers.
 PATIENCE_SECONDS = 30.0
 
 
 def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Until something listens at an address like tcp://HOST:8786. Raises UserError if nothing does
-    in that time."""
+    """Waits until something listens at an address like tcp://HOST:8786. Raises UserError if nothing
+    does in time."""
     host, _, port = address.partition("://")[2].rpartition(":")
     end = time.monotonic() + seconds
     is_told = False

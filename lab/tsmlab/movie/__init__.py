@@ -1,1 +1,1 @@
-"""`tsmalloc replay --movie`: heaps as they fill, on a page."""
+"""`tsmalloc replay --movie`: a page that shows heaps as they fill."""

@@ -1,7 +1,7 @@
-"""What a movie shows, from what replay wrote down: blocks, resident pages, curves.
+"""The data of a movie, from the logs of replay: blocks, resident pages, curves.
 
-All of it is exact: addresses to the byte, pages as replay looked them up. docs/movies.md says what
-the figures mean, docs/formats/trace.md how the files look.
+All of it is exact: addresses to the byte, pages as replay queried them. docs/movies.md explains the
+figures, docs/formats/trace.md the files.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 MOST_ENTRIES = 20_000_000
 PAGE = 4096
-# Parts of the address space that are farther apart are shown next to each other.
+# Parts of the address space that are farther apart than this are shown next to each other.
 GAP = 64 << 10
 _SIZE_MASK = np.uint64((1 << 40) - 1)
 _HEADING = np.uint64(2**64 - 1)
@@ -40,7 +40,7 @@ class Blocks:
     left_out: int
 
     def alive(self, entry: int) -> npt.NDArray[np.bool_]:
-        """When entries before this one have happened."""
+        """Whether each block is alive after the entries before this one."""
         return (self.born < entry) & (self.died >= entry)
 
     def only(self, kept: npt.NDArray[Any]) -> "Blocks":
@@ -55,8 +55,8 @@ class Blocks:
 
 
 def read_blocks(log: Path, most: int = MOST_ENTRIES) -> tuple[Blocks, Ints]:
-    """The blocks of a log, and the address of each. Raises Unfit where blocks overlap in time at
-    one address."""
+    """The blocks of a log, and the address of each. Raises Unfit if blocks overlap in time at one
+    address."""
     raw = np.fromfile(log, "<u8", 2 * most).reshape(-1, 2)
     total = log.stat().st_size // raw.dtype.itemsize // 2
     address = raw[:, 0].astype(np.int64)
@@ -76,15 +76,15 @@ def read_blocks(log: Path, most: int = MOST_ENTRIES) -> tuple[Blocks, Ints]:
 
 @dataclass(frozen=True)
 class Frame:
-    """Resident pages when the entries before `entry` had happened: `bounds` has the begin and the
-    end of each range in turn, ascending."""
+    """Resident pages after the entries before `entry`: `bounds` has the begin and the end of each
+    range in turn, ascending."""
 
     entry: int
     bounds: Ints
 
 
 def read_frames(path: Path, entries: int) -> list[Frame]:
-    """Those up to this entry, without what is replay's own."""
+    """The frames up to this entry, without replay's own memory."""
     raw = np.fromfile(path, "<u8").reshape(-1, 2)
     heads = [*np.flatnonzero(raw[:, 1] == _HEADING), len(raw)]
     parts = [(raw[a, 0], raw[a + 1 : b].astype(np.int64)) for a, b in pairwise(heads)]
@@ -94,7 +94,7 @@ def read_frames(path: Path, entries: int) -> list[Frame]:
 
 
 def _merged(ranges: Ints, gap: int) -> Ints:
-    """Sorted; those nearer than `gap` are one."""
+    """Sorted; ranges nearer than `gap` are merged."""
     ranges = ranges[np.argsort(ranges[:, 0])]
     if not len(ranges):
         return ranges
@@ -105,8 +105,8 @@ def _merged(ranges: Ints, gap: int) -> Ints:
 
 
 def _without(runs: Ints, own: Ints) -> Ints:
-    """Bounds of runs less own, both sorted: where the sum of (in a run) and (in none of ours)
-    changes to or from 2."""
+    """Bounds of `runs` minus `own`, both sorted: where the sum of (inside a run) and (outside our
+    own) changes to or from 2."""
     at = np.r_[runs.ravel(), own.ravel()]
     step = np.r_[np.tile([1, -1], len(runs)), np.tile([-1, 1], len(own))]
     places, inverse = np.unique(at, return_inverse=True)
@@ -119,8 +119,8 @@ def _without(runs: Ints, own: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Heap:
-    """One allocator's: where the blocks of `Blocks` are. `regions`: begin and end of each part of
-    the address space that is ever used; the page shows them one after the other."""
+    """One allocator's heap: the addresses of the blocks of `Blocks`. `regions`: begin and end of
+    each part of the address space that is ever used; the page shows them one after the other."""
 
     name: str
     address: Ints
@@ -128,7 +128,7 @@ class Heap:
     regions: Ints
 
     def offset(self, address: Ints) -> Ints:
-        """The place within the regions, with a page between each two."""
+        """The offset within the regions, with a page between each two."""
         sizes = self.regions[:, 1] - self.regions[:, 0] + PAGE
         before = np.cumsum(sizes) - sizes
         region = np.searchsorted(self.regions[:, 0], address, side="right") - 1
@@ -136,8 +136,8 @@ class Heap:
         return places
 
     def pages(self, bounds: Ints) -> Ints:
-        """Bounds of ranges as numbers of pages. An end may be a region's, so it is that of the last
-        page in it."""
+        """Bounds of ranges as page numbers. An end may coincide with a region's, so it is taken
+        from the last page of the range."""
         found = self.offset(bounds) // PAGE
         found[1::2] = self.offset(bounds[1::2] - 1) // PAGE + 1
         return found
@@ -151,7 +151,7 @@ def heap(name: str, address: Ints, size: Ints, frames: Sequence[Frame]) -> Heap:
 
 @dataclass(frozen=True)
 class Curves:
-    """At each frame, in bytes. holes: resident, and in no live block."""
+    """At each frame, in bytes. holes: resident, but in no live block."""
 
     live: list[int]
     resident: list[int]
@@ -159,7 +159,7 @@ class Curves:
 
 
 def curves(blocks: Blocks, found: Heap) -> Curves:
-    """By bytes of live blocks in each page, which are counted on from frame to frame."""
+    """From the bytes of live blocks in each page, which are updated from frame to frame."""
     begin = found.offset(found.address)
     end = begin + blocks.size
     first, last = begin // PAGE, (end - 1) // PAGE
@@ -193,6 +193,6 @@ def curves(blocks: Blocks, found: Heap) -> Curves:
 
 
 def thinned(blocks: Blocks, moments: Ints) -> npt.NDArray[np.bool_]:
-    """Which blocks live at one of these entries at least."""
+    """Which blocks are alive at one or more of these entries."""
     first = np.searchsorted(moments, blocks.born, side="right")
     return first < np.searchsorted(moments, blocks.died, side="right")

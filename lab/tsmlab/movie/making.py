@@ -23,8 +23,8 @@ def make(
     note: Callable[[str], None],
     timeout_seconds: float | None = None,
 ) -> tuple[str, list[str]]:
-    """The page, and what is not in it, in words. `command` is how replay is called, with the trace
-    last. Raises UserError if no allocator got through."""
+    """The page, and text about what it lacks. `command` is the command line of replay, with the
+    trace last. Raises UserError if all allocators failed."""
     heaps, curves, notes = [], [], []
     common: data.Blocks | None = None
     line: dict[str, object] = {}
@@ -71,8 +71,8 @@ def _replay(
     folder: Path,
     timeout_seconds: float | None,
 ) -> dict[str, object]:
-    """What replay says; it leaves the files log and log.frames in the folder."""
-    words = [*command[:-1], "--samples", "1"]  # frames tell more
+    """The output of replay; it leaves the files log and log.frames in the folder."""
+    words = [*command[:-1], "--samples", "1"]  # frames have the details
     words += ["--addresses", str(folder / "log"), "--frames", str(FRAMES)]
     done = executor.run(
         RunRequest(

@@ -1,7 +1,7 @@
-"""The page: what a movie shows, packed into columns that the page's script unpacks.
+"""The page of a movie: data packed into columns that the page's script unpacks.
 
-A column is an array of whole numbers, of which all lowest bytes come first, then all second ones,
-and so on; deflated and in base64. The script is movie.js, the page movie.html, both beside this.
+A column is an array of integers: all lowest bytes come first, then all second ones, and so on;
+deflated and in base64. The script is movie.js, the page movie.html, both next to this file.
 """
 
 import base64
@@ -25,7 +25,7 @@ _MOST_UNITS = 1 << 32
 
 
 def column(values: npt.NDArray[Any]) -> dict[str, Any]:
-    """The values, which are not negative."""
+    """Packs the values, which are not negative."""
     values = np.asarray(values, np.uint64)
     width = max(1, -(-int(values.max(initial=0)).bit_length() // 8))
     planes = values.astype("<u8").view(np.uint8).reshape(-1, 8).T[:width]
@@ -40,7 +40,7 @@ def _zigzag(deltas: Ints) -> Ints:
 
 
 def predicted(values: Ints, size: Ints) -> Ints:
-    """Less the value of the block of the same size before, from which it often is not far."""
+    """Differences from the previous block of the same size, which is often close."""
     order = np.argsort(size, kind="stable")
     deltas = np.empty_like(values)
     sorted_values = values[order]
@@ -65,7 +65,7 @@ def _addresses(found: Heap, size: Ints, kept: npt.NDArray[Any]) -> dict[str, Any
 
 
 def _frames(found: Heap) -> dict[str, Any]:
-    """Of each frame, the bounds that the one before does not have, or has alone."""
+    """For each frame, the bounds that only it or the previous frame has."""
     counts, pages = [], []
     last: Ints = np.zeros(0, np.int64)
     for frame in found.frames:
@@ -84,7 +84,7 @@ def _frames(found: Heap) -> dict[str, Any]:
 def _choose(
     blocks: Blocks, heaps: Sequence[Heap]
 ) -> tuple[npt.NDArray[Any], Ints | None, dict[str, Any], list[dict[str, Any]]]:
-    """What fits: all blocks, or those that live at some moments, as many moments as fit."""
+    """What fits: all blocks, or the blocks alive at some moments, as many moments as fit."""
     moments: Ints = np.array([frame.entry for frame in heaps[0].frames], np.int64)
     kept: npt.NDArray[Any] = np.ones(len(blocks.born), bool)
     chosen = None
@@ -105,7 +105,7 @@ def page(
     facts: Mapping[str, Any],
     notes: Sequence[str],
 ) -> tuple[str, list[str]]:
-    """The page, and in words what it leaves out."""
+    """The page, and text about what it leaves out."""
     kept, moments, common, places = _choose(blocks, heaps)
     left_out = []
     if blocks.left_out:
@@ -151,7 +151,7 @@ def page(
 
 
 def _table(heaps: Sequence[Heap], each_curves: Sequence[Curves]) -> str:
-    """For readers without scripts: the frame where each has the most resident."""
+    """For readers without scripts: the frame with the most resident memory for each allocator."""
     rows = []
     for each, curve in zip(heaps, each_curves, strict=True):
         most = int(np.argmax(curve.resident))

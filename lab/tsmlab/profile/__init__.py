@@ -1,1 +1,1 @@
-"""Heap profiles: read, symbolised, and shown with their errors (docs/formats/profile.md)."""
+"""Heap profiles: reads, symbolises and shows them with their errors (docs/formats/profile.md)."""

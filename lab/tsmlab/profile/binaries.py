@@ -1,6 +1,6 @@
-"""The files that hold a mapping's symbols, and where an address of it lies in them.
+"""The files that hold a mapping's symbols, and the file addresses of its memory addresses.
 
-The file that a profile names may have been replaced or stripped, or be gone, and symbols of another
+The file that a profile names may have been replaced, stripped or deleted, and symbols of another
 build are worse than none: a file is used only if its build id is the profile's or, if neither has
 one, if it is older than the process.
 """
@@ -22,7 +22,7 @@ from tsmlab.profile.model import Mapping, Profile, printable
 
 DEBUG_FOLDER = Path("/usr/lib/debug")
 PAGE = 4096
-# The kernel counts in hundredths of a second, and the clock may have been set meanwhile.
+# The kernel counts in hundredths of a second, and the clock may have been adjusted since.
 SLACK_NANOS = 1_000_000_000
 _FUNCTION_TYPES = (0, 2, 10)  # none (assembly), function, indirect function
 
@@ -43,7 +43,7 @@ class SymbolTable:
         self._entries = [found[start] for start in self._starts]
 
     def name(self, address: int) -> str | None:
-        """The function that an address lies in. One without a size ends where the next begins."""
+        """The function that contains an address. One without a size ends where the next begins."""
         at = bisect.bisect_right(self._starts, address) - 1
         if at < 0:
             return None
@@ -63,13 +63,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class Binary:
-    """The headers of an ELF file, as far as symbols need them."""
+    """The headers of an ELF file that symbols need."""
 
     path: Path
     build_id: str
     segments: tuple[Segment, ...]
-    debug: bool  # it has lines itself
-    alternate: bool  # parts of its lines are in a file that several share (dwz)
+    debug: bool  # has line information itself
+    alternate: bool  # shares parts of its line information with other files (dwz)
     debug_link: str
 
     @cached_property
@@ -77,7 +77,7 @@ class Binary:
         return elf.read(self.path, SymbolTable)
 
     def address(self, mapping: Mapping, address: int) -> int | None:
-        """Where an address in memory lies in the file, in the file's own addresses."""
+        """Converts an address in memory to an address of the file."""
         offset = address - mapping.start + mapping.offset
         inside = [
             each
@@ -89,7 +89,7 @@ class Binary:
         return None if best is None else best.address + offset - best.offset
 
     def address_without_offsets(self, mapping: Mapping, address: int) -> int | None:
-        """Likewise, for a file of debug information alone, whose offsets are its own."""
+        """The same for a file of debug information only, whose offsets are its own."""
         code = [s for s in self.segments if s.executable]
         if len(code) != 1:
             return None
@@ -97,11 +97,11 @@ class Binary:
 
 
 def read(path: Path) -> Binary | None:
-    """None for a file that is no ELF file, is damaged, or cannot be read."""
+    """None for a file that is not a valid ELF file, or cannot be read."""
     try:
         binary = elf.read(path, partial(_read, path))
         if path.is_relative_to("/proc"):
-            _ = binary.symbols  # now: the process may end meanwhile
+            _ = binary.symbols  # now, because the process may end later
         return binary
     except (elf.NotElf, OSError):
         return None
@@ -112,7 +112,7 @@ def _read(path: Path, file: ELFFile) -> Binary:
     for section in file.iter_sections():
         if isinstance(section, NoteSection):
             for note in section.iter_notes():
-                # Others number their types themselves: that of a probe is the same.
+                # Other machines number their types differently: take the probe's number.
                 if (note["n_name"], note["n_type"]) == ("GNU", "NT_GNU_BUILD_ID"):
                     build_id = note["n_desc"]
     names = {section.name for section in file.iter_sections()}
@@ -133,8 +133,8 @@ def _read(path: Path, file: ELFFile) -> Binary:
 
 
 class Origin:
-    """The process of a profile, if it still runs. A number is used again: it is that process only
-    if it began before the profile was taken."""
+    """The process of a profile, if it still runs. Process IDs are reused: it is the same process
+    only if it began before the profile was taken."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -144,8 +144,8 @@ class Origin:
         self.began_nanos = profile.process_began_nanos or (began if self.runs else None)
 
     def files(self, mapping: Mapping) -> Iterator[tuple[Path, bool]]:
-        """Where the file of a mapping may be, and whether it is the mapped one for certain: a path
-        may lead to another file now, or in this mount namespace."""
+        """Candidates for a mapping's file, and whether each is certainly the mapped one: a path may
+        lead to another file now, or in this mount namespace."""
         if self.runs:
             yield self._folder / f"map_files/{mapping.start:x}-{mapping.limit:x}", True  # for root
             program = self._folder / "exe"
@@ -153,18 +153,18 @@ class Origin:
                 if str(program.readlink()).removesuffix(" (deleted)") == mapping.file:
                     yield program, True
             except OSError:
-                pass  # it has ended, or is another user's
+                pass  # it has ended, or belongs to another user
             yield self._folder / "root" / mapping.file.lstrip("/"), False
         yield Path(mapping.file), False
 
     def named_since(self, path: Path) -> bool:
-        """Whether a file's content or its name may have changed since the process began."""
+        """Whether a file's content or name may have changed since the process began."""
         status = path.stat()
         since = self.began_nanos or self._profile.time_nanos - self._profile.duration_nanos
         return max(status.st_mtime_ns, status.st_ctime_ns) > since + SLACK_NANOS // 100
 
     def perf_map(self) -> tuple[Path | None, str]:
-        """The file of names that the process's JIT has written; or why it is not used."""
+        """The file of symbol names written by the process's JIT; or why it is not used."""
         path, latest = Path(f"/tmp/perf-{self._profile.pid}.map"), self._profile.time_nanos
         if self.runs:
             path, latest = self._folder / f"root/tmp/perf-{self._own_number()}.map", time.time_ns()
@@ -172,21 +172,21 @@ class Origin:
             written = path.stat().st_mtime_ns
         except OSError:
             return None, ""
-        # A virtual machine may write its last names after the profile is taken.
+        # A virtual machine may write its last names after the profile was taken.
         latest += 60 * SLACK_NANOS
         if self.began_nanos is None or not self.began_nanos - SLACK_NANOS <= written <= latest:
             return None, f"no names from {path}: it was written by another process with this ID"
         return path, ""
 
     def _own_number(self) -> str:
-        """The number that the process has in its own namespace."""
+        """The process's ID in its own namespace."""
         status = (self._folder / "status").read_text(errors="replace")
         (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
         return line.split()[-1]
 
 
 def _began_nanos(folder: Path) -> int | None:
-    """When a process began, since 1970; None if there is none."""
+    """When a process began, in nanoseconds since 1970; None if there is none."""
     try:
         fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -197,12 +197,12 @@ def _began_nanos(folder: Path) -> int | None:
 
 @dataclass(frozen=True)
 class Found:
-    """The file that is loaded, the one with its lines, and what is to be said of them."""
+    """The loaded file, the file with its line information, and a note about them."""
 
     loaded: Binary | None
     lines: Binary | None
     note: str = ""
-    doubt: str = ""  # of the names that there are
+    doubt: str = ""  # about the names that were found
 
     def address(self, mapping: Mapping, address: int) -> int | None:
         if self.loaded is not None:
@@ -210,7 +210,7 @@ class Found:
         return self.lines.address_without_offsets(mapping, address) if self.lines else None
 
     def symbol(self, address: int) -> str | None:
-        """The function at the file's address, by the symbol tables."""
+        """The function at an address of the file, from the symbol tables."""
         files = (each for each in (self.lines, self.loaded) if each is not None)
         return next((name for each in files if (name := each.symbols.name(address))), None)
 
@@ -231,7 +231,7 @@ def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) ->
 
 
 def _loaded(mapping: Mapping, origin: Origin) -> tuple[Binary | None, str, str]:
-    """The file that was mapped, if it is there; why not; and why it may be another one."""
+    """The mapped file, if it exists; why it does not; and why it may be another one."""
     named = printable(mapping.file)
     remedy = "link with -Wl,--build-id, or run `tsmalloc profile symbolize` while the program runs"
     note = ""
@@ -249,5 +249,5 @@ def _loaded(mapping: Mapping, origin: Origin) -> tuple[Binary | None, str, str]:
             return found, "", doubt
         else:
             reason = f"has changed since the program started, and has no build id: {remedy}"
-        note = f"{named} {reason}"  # of the last one, which is the path itself
+        note = f"{named} {reason}"  # about the last candidate, the path itself
     return None, note, ""

@@ -1,6 +1,6 @@
-"""The changes between two profiles, with errors: of one process at two times, or of two.
+"""The changes between two profiles, with errors: of one process at two times, or of two processes.
 
-A leak grows between two looks, but by chance alone some site always grows a bit.
+A leak grows from one profile to the next, but some site always grows a bit by chance.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tsmlab.profile.estimates import Change, Estimate, family_wise
 from tsmlab.profile.model import Frame, Profile, Row, Type, printable
 from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
 
-# What the clock may have been set meanwhile.
+# Tolerance for adjustments of the clock.
 SAME_START_NANOS = 2_000_000_000
 # Addresses, size class, interval, and whether the stack is cut.
 RowKey = tuple[tuple[int, ...], int, int, bool]
@@ -25,7 +25,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The samples of a row before and after; how many went and, at most, came in between."""
+    """The samples of a row before and after: how many disappeared and, at most, appeared in
+    between."""
 
     frames: tuple[Frame, ...]
     row: Row
@@ -34,7 +35,7 @@ class Moves:
     gone: int
     come: int
     size: float
-    objects: int  # of the samples after
+    objects: int  # of the later samples
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Changed(Place):
     after: Estimate = field(default_factory=Estimate)
     gone: Estimate = field(default_factory=Estimate)
     come: Estimate = field(default_factory=Estimate)
-    verdict: str = ""  # grew, shrank, or nothing
+    verdict: str = ""  # grew, shrank, or empty
 
     @property
     def change(self) -> Change:
@@ -72,13 +73,13 @@ class Changed(Place):
 
 @dataclass
 class Changes:
-    """All sites of two profiles, by the size of their change."""
+    """All sites of two profiles, sorted by their change."""
 
     total: Changed
     sites: list[Changed]
     same_process: bool
     shares_samples: bool
-    seconds: float | None  # between two looks at one process
+    seconds: float | None  # between two profiles of one process
 
     @property
     def grown(self) -> list[Changed]:
@@ -90,7 +91,7 @@ def between(before: Look, after: Look, by: By, of: Type) -> Changes:
     same = is_same_process(earlier, later)
     sites: dict[Key, Changed] = {}
     total = Changed(Frame("total"))
-    shares = same and of != "pinned"  # which changes with every block of a slab
+    shares = same and of != "pinned"  # pinned bytes change with every block of a slab
     for moves in _shared(before, after, of) if shares else _apart(before, after, of):
         total.add(moves)
         key = moves.frames if by == "stack" else key_of(moves.frames[0], by)
@@ -115,7 +116,7 @@ def is_same_process(earlier: Profile, later: Profile) -> bool:
         return False
     if earlier.comment("command") != later.comment("command"):
         return False
-    # Each first process of a container has the same number.
+    # The first process of every container has the same ID.
     began, again = earlier.process_began_nanos, later.process_began_nanos
     if began is not None and again is not None and abs(again - began) > SAME_START_NANOS:
         return False
@@ -126,7 +127,7 @@ def is_same_process(earlier: Profile, later: Profile) -> bool:
 
 
 def other_builds(earlier: Profile, later: Profile) -> list[str]:
-    """Notes of files that are, or may be, other builds in the later profile."""
+    """Notes about files that are, or may be, another build in the later profile."""
     before, after = _build_ids(earlier), _build_ids(later)
     notes = []
     for file in sorted(before.keys() & after.keys()):
@@ -148,7 +149,7 @@ def _build_ids(profile: Profile) -> dict[str, str]:
 
 
 def _by_key(profile: Profile) -> dict[RowKey, Row]:
-    """Rows by the key that stays the same in one process; those of one key together."""
+    """Rows by the key that stays the same in one process; rows with the same key are summed."""
     found: dict[RowKey, Row] = {}
     for row in profile.rows:
         addresses = tuple(profile.locations[each].address for each in row.stack)
@@ -161,7 +162,7 @@ def _by_key(profile: Profile) -> dict[RowKey, Row]:
 
 
 def _apart(before: Look, after: Look, of: Type) -> Iterator[Moves]:
-    """Of two processes: everything went and came."""
+    """For two processes: all samples disappeared and appeared."""
     for row in before.profile.rows:
         if n := row.samples(of):
             yield Moves(before.stacks.of(row), row, n, 0, n, 0, row.size(of), 0)
@@ -171,8 +172,8 @@ def _apart(before: Look, after: Look, of: Type) -> Iterator[Moves]:
 
 
 def _shared(before: Look, after: Look, of: Type) -> Iterator[Moves]:
-    """Of one process: a block that lives on is the same sample in both, and adds no error. At most
-    what was sampled since the first look can have come."""
+    """For one process: a block that lives on is the same sample in both, and adds no error. At most
+    the samples taken since the first profile can have appeared."""
     earlier = _by_key(before.profile)
     for key, row in _by_key(after.profile).items():
         first = earlier.get(key)

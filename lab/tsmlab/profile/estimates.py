@@ -21,7 +21,8 @@ Z = critical()
 class Estimate:
     """A sum over samples, each of which stands for 1/p blocks.
 
-    `seen` is the sum of the sampled blocks themselves, `total` the estimate, `variance` its own."""
+    `seen` is the sum of the sampled blocks themselves, `total` the estimate, `variance` its
+    variance."""
 
     samples: int = 0
     seen: float = 0.0
@@ -29,7 +30,7 @@ class Estimate:
     variance: float = 0.0
 
     def add(self, samples: int, size: float, probability: float) -> None:
-        """Adds samples of blocks of a size, each drawn with this probability."""
+        """Adds samples of blocks of one size, each sampled with this probability."""
         weight = size / probability
         self.samples += samples
         self.seen += samples * size
@@ -49,10 +50,10 @@ class Estimate:
         return self.variance / unseen if unseen > 0.0 else 0.0
 
     def interval(self, z: float = Z, scale: float = 0.0) -> tuple[float, float]:
-        """Lowest and highest sum that the samples agree with.
+        """The lowest and highest sum compatible with the samples.
 
-        The unseen part has a gamma distribution of its mean and variance, with half a sample more
-        (Jeffreys' prior). `scale` replaces its own where there is no sample at all."""
+        The unseen part has a gamma distribution with its mean and variance, plus half a sample
+        (Jeffreys' prior). `scale` is used if there is no sample at all."""
         unseen = self.total - self.seen
         own = self.scale or (scale if not self.samples else 0.0)
         if own <= 0.0:
@@ -69,14 +70,14 @@ class Estimate:
 
 
 def _gamma_quantiles(shape: float, z: float) -> tuple[float, float]:
-    """Of a gamma distribution of scale 1, as Wilson and Hilferty approximate them."""
+    """Quantiles of a gamma distribution of scale 1, by Wilson and Hilferty's approximation."""
     middle, spread = 1.0 - 1.0 / (9.0 * shape), z / (3.0 * math.sqrt(shape))
     return (shape * max(0.0, middle - spread) ** 3, shape * max(0.0, middle + spread) ** 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The growth of a sum: what came and what went are independent sums."""
+    """The growth of a sum: what appeared and what disappeared are independent sums."""
 
     gone: Estimate
     come: Estimate
@@ -86,8 +87,8 @@ class Change:
         return self.come.total - self.gone.total
 
     def interval(self, z: float = Z) -> tuple[float, float]:
-        """Zou and Donner's: the distances of each sum to its own limits, added as squares, so that
-        it is asymmetric where there are few samples."""
+        """Zou and Donner's interval: the distances of each sum to its own limits, added as squares,
+        so that it is asymmetric if there are few samples."""
         scale = max(self.come.scale, self.gone.scale)
         come_low, come_high = self.come.interval(z, scale)
         gone_low, gone_high = self.gone.interval(z, scale)
@@ -97,5 +98,6 @@ class Change:
 
 
 def family_wise(comparisons: int) -> float:
-    """The quantile at which all of so many comparisons are right with 95 % (Bonferroni)."""
+    """The quantile at which all of this many comparisons are right with 95% probability
+    (Bonferroni)."""
     return critical(1.0 - (1.0 - CONFIDENCE) / max(1, comparisons))

@@ -19,11 +19,11 @@ from tsmlab.profile.names import shortened
 from tsmlab.profile.sites import Stacks, by_stack, gather
 from tsmlab.wording import quantity, share
 
-# Of all bytes: what is smaller goes into one box beside its larger siblings.
+# As a share of all bytes: anything smaller is merged into one box next to its larger siblings.
 SMALLEST = 1 / 5000
 OTHERS = Frame("(smaller ones)")
 TABLE_ROWS = 25
-# Templates of C++ have names of thousands of letters.
+# Names of C++ templates can have thousands of characters.
 LONGEST_NAME = 160
 
 
@@ -36,7 +36,7 @@ class Node:
 
 
 def tree(profile: Profile, stacks: Stacks, of: Type) -> list[Node]:
-    """All stacks, from the outermost frame on: parents before their children."""
+    """All stacks, beginning with the outermost frame: parents come before their children."""
     nodes = [Node(Frame("all"), -1)]
     numbers: dict[tuple[int, str, str], int] = {}
     for held in by_stack(profile, stacks, of):
@@ -53,7 +53,7 @@ def tree(profile: Profile, stacks: Stacks, of: Type) -> list[Node]:
 
 
 def without_small_ones(nodes: list[Node]) -> list[Node]:
-    """The small children of a node become one, which has none."""
+    """Merges the small children of a node into one, which has no children."""
     least = SMALLEST * nodes[0].bytes.total
     kept: list[Node] = []
     places: dict[int, int] = {-1: -1}  # of the kept nodes
@@ -74,7 +74,7 @@ def without_small_ones(nodes: list[Node]) -> list[Node]:
 
 
 def _packed(nodes: Iterable[Node]) -> str:
-    """The tree as JSON: lists of numbers, and each text once."""
+    """The tree as JSON: lists of numbers, and each string once."""
     texts: dict[str, int] = {}
     rows = []
     for node in nodes:

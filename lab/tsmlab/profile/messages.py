@@ -1,6 +1,6 @@
-"""Files of pprof's profile.proto, plain or packed by gzip, as messages of the protobuf package.
+"""Files of pprof's profile.proto, plain or gzipped, as messages of the protobuf package.
 
-The package reads them at the speed of C from this description; no generated code is kept.
+The package parses them in C from this description, so there is no generated code.
 """
 
 import gzip
@@ -13,11 +13,11 @@ from google.protobuf.message import DecodeError
 
 from tsmlab.errors import UserError
 
-# A profile of 100,000 rows has some 20 MB.
+# A profile of 100,000 rows has about 20 MB.
 MOST_BYTES = 1 << 30
 
-# The fields as in a .proto file; `*` behind a type for repeated ones. Strings are bytes, since a
-# file's name need not be UTF-8.
+# The fields as in a .proto file; a type followed by `*` is repeated. Strings are bytes, since file
+# names need not be UTF-8.
 _FIELDS = {
     "Profile": "sample_type ValueType* = 1; sample Sample* = 2; mapping Mapping* = 3;"
     "location Location* = 4; function Function* = 5; string_table bytes* = 6;"

@@ -1,4 +1,4 @@
-"""A heap profile as values: rows of samples, and the mappings and locations they refer to."""
+"""A heap profile as values: rows of samples, with the mappings and locations they refer to."""
 
 import math
 import re
@@ -11,10 +11,10 @@ from typing import Any, Literal
 from tsmlab.errors import UserError
 from tsmlab.profile import messages
 
-# What is live, all that was allocated, or the free room of slabs that live blocks pin.
+# Live bytes, all allocated bytes, or the free room in slabs that live blocks pin.
 Type = Literal["inuse", "alloc", "pinned"]
 WORDS: dict[Type, str] = {"inuse": "live", "alloc": "allocated", "pinned": "pinned"}
-# Functions that only pass the request on: stacks begin with their callers.
+# Functions that only pass requests on: stacks begin with their callers.
 DROP_FRAMES = (
     r"(?:__libc_|__rust_|__rdl_|__rg_|ts_)?(?:malloc|calloc|realloc|memalign|aligned_alloc|"
     r"posix_memalign|valloc|pvalloc|alloc_zeroed|alloc)(?:@.*)?|"
@@ -22,10 +22,10 @@ DROP_FRAMES = (
     r"(?:std::(?:__1::)?|__gnu_cxx::)\w*alloc\w*(?:<.*>)?::allocate(?:\(.*)?|"
     r"alloc::alloc::.*|<alloc::alloc::Global.*|ts::(?:engine::|\(anonymous namespace\)::).*"
 )
-# Of the libraries of C, C++ and Rust: names, files with inline functions, and modules.
+# The libraries of C, C++ and Rust: function names, files with inline functions, and modules.
 _LIBRARY_FUNCTION = re.compile(
     r"(?:std|__gnu_cxx|__cxxabiv1)::|"
-    # Of static programs, whose C library has no module of its own, and no lines.
+    # For static programs, whose C library has no module of its own, and no line information.
     r"(?:_start|start_thread|clone3?|__libc_start\w*|_IO_\w+|__vasprintf_internal|_*v?asprintf|"
     r"_*(?:str|wcs)n?dup|_*get(?:line|delim)|_*f?(?:d|re)?open(?:64)?(?:_internal)?)$"
 )
@@ -43,15 +43,15 @@ _NUMBERS = ("bytes", "block", "class", "interval", "allocs", "live")
 
 
 def printable(name: str) -> str:
-    """A file's name, which may be of any bytes, for a terminal."""
+    """A file name, which may hold any bytes, for a terminal."""
     text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A call: line 0 and file "" where they are unknown. `linkage` is the mangled name, `bare` the
-    name without return type and parameters, as far as they are known."""
+    """A call: line 0 and file "" if unknown. `linkage` is the mangled name, `bare` the name without
+    return type and parameters, if known."""
 
     function: str
     file: str = ""
@@ -70,10 +70,10 @@ class Frame:
 
     @cached_property
     def is_of_library(self) -> bool:
-        """Whether it is of the standard library of C, C++ or Rust.
+        """Whether it belongs to the standard library of C, C++ or Rust.
 
-        A file decides for inlined calls and C only, which have no parameters in their names: code
-        that a compiler has merged has the line of one function and the name of another.
+        The file decides only for inlined calls and C, whose names have no parameters: code that a
+        compiler has merged has the line of one function and the name of another.
         """
         if _LIBRARY_MODULE.fullmatch(self.module):
             return True
@@ -104,7 +104,7 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """An address within a call, its mapping, and the frames that the profile itself names."""
+    """An address within a call, its mapping, and the frames named in the profile itself."""
 
     address: int
     mapping: Mapping | None
@@ -113,8 +113,8 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The samples of one stack, size class and interval; the fields are those of the format. The
-    stack is of location ids, innermost first, and `age` the mean of the live samples in seconds."""
+    """The samples of one stack, size class and interval, with the fields of the format. The stack
+    is of location ids, innermost first, and `age` the mean of the live samples in seconds."""
 
     stack: tuple[int, ...]
     bytes: int
@@ -132,11 +132,11 @@ class Row:
 
     @property
     def probability(self) -> float:
-        """That a malloc of this block size was sampled."""
+        """The probability that a malloc of this block size was sampled."""
         return -math.expm1(-self.block / self.interval) if self.interval else 1.0
 
     def size(self, of: Type) -> float:
-        """The mean of the requested sizes, or of what a block pins."""
+        """The mean of the requested sizes, or of the bytes that a block pins."""
         space = {"inuse": self.live_space, "alloc": self.space, "pinned": self.pinned}[of]
         samples = self.samples(of)
         return space * self.probability / samples if samples else self.bytes
@@ -161,7 +161,7 @@ class Profile:
     has_pinned: bool = False
 
     def comment(self, key: str) -> str | None:
-        """The rest of the comment that begins with a word."""
+        """The rest of the comment that begins with a key."""
         start = f"{key} "
         return next((c[len(start) :] for c in self.comments if c.startswith(start)), None)
 
@@ -180,17 +180,17 @@ class Profile:
 
     @property
     def began_after(self) -> float:
-        """For how many seconds the process had run when sampling began."""
+        """How many seconds the process had run when sampling began."""
         return (self._number("began_after_ms") or 0) / 1000.0
 
     @property
     def paused(self) -> float:
-        """For how many seconds sampling has been off since then."""
+        """How many seconds sampling has been off since then."""
         return (self._number("paused_ms") or 0) / 1000.0
 
     @property
     def process_began_nanos(self) -> int | None:
-        """When the process began, since 1970; None in files of earlier versions."""
+        """When the process began, in nanoseconds since 1970; None in files of earlier versions."""
         before = self._number("began_after_ms")
         if before is None:
             return None
@@ -198,7 +198,7 @@ class Profile:
 
     @property
     def in_use(self) -> int | None:
-        """Bytes of all blocks of the process, sampled or not; None if they are not known."""
+        """Bytes of all blocks of the process, sampled or not; None if unknown."""
         return self._number("in_use")
 
     @property
@@ -207,7 +207,8 @@ class Profile:
 
     @cached_property
     def drops(self) -> re.Pattern[str]:
-        """Matches the functions that are not shown. pprof's expressions are not quite Python's."""
+        """Matches the functions that should not be shown. pprof's expressions are not quite
+        Python's."""
         try:
             return re.compile(self.drop_frames or DROP_FRAMES)
         except re.error:
@@ -215,7 +216,7 @@ class Profile:
 
 
 def read(path: Path) -> Profile:
-    """Reads a profile; UserError for one that tsmalloc has not written."""
+    """Reads a profile; UserError for a file that tsmalloc did not write."""
     return of_message(messages.read(path), path)
 
 

@@ -1,6 +1,6 @@
-"""Names of functions, shortened so that they stay true.
+"""Shortens names of functions without making them wrong.
 
-A demangled name may have thousands of letters. It loses its return type and parameters, then its
+A demangled name may have thousands of characters. It loses its return type and parameters, then its
 template arguments, then its middle.
 """
 
@@ -20,7 +20,7 @@ _ARGUMENTS = re.compile(
 
 
 def without_arguments(name: str) -> str:
-    """A name with `<…>` in place of the arguments of templates and generics; the name itself if its
+    """A name with `<…>` in place of the arguments of templates and generics; unchanged if its
     brackets do not match."""
     signs = {sign: chr(0xE000 + at) for at, sign in enumerate(set(_SIGNS.findall(name)))}
     short, count = _SIGNS.sub(lambda sign: signs[sign[0]], name), 1
@@ -34,7 +34,7 @@ def without_arguments(name: str) -> str:
 
 
 def shortened(frame: Frame, width: int) -> str:
-    """The name of a frame's function in so many columns."""
+    """The name of a frame's function, shortened to this many columns."""
     name = frame.function
     if len(name) > width:
         name = frame.bare or name
@@ -42,7 +42,7 @@ def shortened(frame: Frame, width: int) -> str:
         name = without_arguments(name)
     if len(name) <= width:
         return name
-    tail = len(name) - max(name.rfind("::"), 0)  # all of the last part, if that leaves some more
+    tail = len(name) - max(name.rfind("::"), 0)  # all of the last part, if there is room for more
     if tail > width - 4:
         tail = 2 * width // 3
     return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}".replace("……", "…")

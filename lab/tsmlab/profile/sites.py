@@ -1,4 +1,4 @@
-"""Where memory was asked for: the rows of a profile, put together by function, line or stack."""
+"""Allocation sites: the rows of a profile, summed by function, line or stack."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _NAMELESS = re.compile(r"operator\(\)|\{\{?closure|<lambda|\{lambda")
 
 
 class Stacks:
-    """The frames of each row's stack, innermost first, without those that only pass requests on.
+    """The frames of each row's stack, innermost first, without functions that only pass requests
+    on.
 
-    Unless they are `whole`, calls of the languages' libraries are left out, too: what a vector
-    allocates is its caller's. Of a stack in libraries only, the innermost frame stays.
+    Unless stacks are `whole`, calls in the languages' libraries are left out, too: a vector's
+    memory belongs to its caller. Of a stack in libraries only, the innermost frame remains.
     """
 
     def __init__(self, profile: Profile, symbols: Symbols, whole: bool = False) -> None:
@@ -39,7 +40,7 @@ class Stacks:
 
     def _frames_of(self, stack: tuple[int, ...], cut: bool) -> tuple[Frame, ...]:
         frames = [frame for each in stack for frame in self._symbols.frames[each]]
-        # As pprof prunes: with the outermost frame that matches, all that it calls.
+        # Prunes as pprof does: the outermost frame that matches, with everything it calls.
         dropped = (at for at, frame in enumerate(frames) if self._drops(frame.function))
         kept = frames[max(dropped, default=-1) + 1 :] or frames
         if not self._whole:
@@ -49,7 +50,7 @@ class Stacks:
 
 
 def _without_foreign_line(frame: Frame) -> Frame:
-    """A function with the line of what was merged into it would mislead."""
+    """A function with the line of another one that was merged into it would be misleading."""
     return replace(frame, file="", line=0) if frame.is_in_library_file else frame
 
 
@@ -84,8 +85,8 @@ class Ages:
 
 @dataclass
 class Place:
-    """A function, a line or a stack. `frame` is of the stack that holds most; `path` that of a
-    stack."""
+    """A function, a line or a stack. `frame` comes from the stack that holds most; `path` is that
+    of a stack."""
 
     frame: Frame
     path: tuple[Frame, ...] = ()
@@ -119,7 +120,7 @@ class Site(Place):
 class Sites:
     total: Estimate
     objects: Estimate
-    blocks: float  # bytes of the blocks, with what rounding adds
+    blocks: float  # bytes of the blocks, with rounding
     sites: list[Site]
 
 
@@ -133,7 +134,7 @@ class Held:
 
 
 def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
-    """The rows of each stack together: a stack may have rows of many sizes."""
+    """The rows of each stack summed: a stack may have rows of many sizes."""
     found: dict[tuple[tuple[int, ...], bool], Held] = {}
     for row in profile.rows:
         if samples := row.samples(of):
@@ -148,7 +149,7 @@ def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
 
 
 def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
-    """Flat: of calls right there. Cumulative: of calls there or in what it calls, once a stack."""
+    """Flat: of calls at the site. Cumulative: of calls there or in its callees, once per stack."""
     found = Sites(Estimate(), Estimate(), 0.0, [])
     sites: dict[Key, Site] = {}
     for held in by_stack(profile, stacks, of):
@@ -168,7 +169,7 @@ def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
                 if of != "alloc":
                     site.ages.include(held.ages)
     for site in sites.values():
-        # Of the lines of a function, the one that asks for most itself stands for it.
+        # The line that itself asks for most represents a function.
         site.frame = max(site.lines, key=lambda line: site.lines[line])
     found.sites = sorted(
         sites.values(), key=lambda s: (-s.flat.total, -s.cumulative.total, s.frame.label)
@@ -177,7 +178,7 @@ def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
 
 
 def _once(frames: Sequence[Frame], by: By) -> Iterator[tuple[int, Key, Frame]]:
-    """Each site of a stack once, recursive ones where they are innermost."""
+    """Each site of a stack once, recursive ones at their innermost frame."""
     if by == "stack":
         yield 0, (frames,), frames[0]
         return

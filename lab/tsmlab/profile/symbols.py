@@ -1,9 +1,9 @@
 """Functions and lines of the addresses in a profile.
 
-The process writes addresses only; names come from the binaries on this machine. llvm-symbolizer or
-addr2line reads DWARF, with inlined frames; the machine has one of them wherever there is a compiler
-(docs/adr/0134-profiles-offline.md). debuginfod is never asked, and no name is used for an address
-outside the function of that name.
+The process writes only addresses; names come from the binaries on this machine. llvm-symbolizer or
+addr2line reads DWARF, with inlined frames; any machine with a compiler has one of them
+(docs/adr/0134-profiles-offline.md). debuginfod is never queried, and a name is never used for an
+address outside its function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROGRAMS = {
     "llvm-symbolizer": ("--output-style=GNU", "--no-demangle", "-a", "-f", "-i", "-e"),
     "addr2line": ("-a", "-f", "-i", "-e"),
 }
-# The whole name, and if it can, the one without return type and parameters.
+# The whole name and, if the demangler can, the one without return type and parameters.
 DEMANGLERS = {"c++filt": (["-i"], ["-i", "-p"]), "llvm-cxxfilt": ([], None)}
 REMEDY = "sudo apt install llvm (or binutils), for lines and inlined frames"
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -38,14 +38,14 @@ Call = tuple[str, str, int]
 
 @dataclass
 class Symbols:
-    """The frames of each location, by id, and notes of those without any."""
+    """The frames of each location, by id, and notes about locations without any."""
 
     frames: dict[int, tuple[Frame, ...]]
     notes: list[str] = field(default_factory=list)
 
 
 def look_up(profile: Profile, debug_folder: Path = binaries.DEBUG_FOLDER) -> Symbols:
-    """The frames of all locations: the file's own, or those that the binaries give."""
+    """The frames of all locations: the file's own, or those found in the binaries."""
     symbols = Symbols({})
     by_mapping: dict[Mapping | None, dict[int, Location]] = defaultdict(dict)
     for number, location in profile.locations.items():
@@ -74,7 +74,7 @@ def _is_anonymous(file: str) -> bool:
 
 
 def _unmapped(mapping: Mapping | None, address: int, jitted: Callable[[int], str | None]) -> Frame:
-    """A frame of code that no file has: a JIT's, or the kernel's."""
+    """A frame for code that is in no file: a JIT's, or the kernel's."""
     area = mapping.file if mapping and mapping.file.startswith("[") else "[anon]"
     module = mapping.module if mapping else ""
     return Frame(jitted(address) or f"{area}+{address:#x}", module=module)
@@ -95,7 +95,7 @@ def _look_up_in(
     if found.lines is not None and not programs:
         symbols.notes.append(f"no lines: {REMEDY}")
     elif found.lines is not None and wanted:
-        # llvm-symbolizer knows no dwz.
+        # llvm-symbolizer does not support dwz.
         program = programs[-1 if found.lines.alternate else 0]
         command = [program, *PROGRAMS[program], str(found.lines.path)]
         try:
@@ -116,7 +116,8 @@ def _frames(
     if any(file for _, file, _ in told):
         other = "??" if all(name for name, _, _ in told) else found.symbol(address) or "??"
         return tuple(Frame(name or other, file, line, module) for name, file, line in told)
-    # Without a line, addr2line names the nearest function before the address, however far away.
+    # Without line information, addr2line names the nearest function before the address, however far
+    # away.
     symbol = found.symbol(address)
     return () if symbol is None else (Frame(_VERSION.sub("", symbol), module=module),)
 
@@ -158,7 +159,7 @@ def parsed(lines: Iterable[str]) -> dict[int, list[Call]]:
 
 
 def demangle(symbols: Symbols) -> None:
-    """Names as people write them. Mangled ones stay where there is no demangler."""
+    """Makes names readable. Mangled ones stay if there is no demangler."""
     frames = {frame for each in symbols.frames.values() for frame in each}
     linkages = {frame: frame.linkage or frame.function for frame in frames}
     mangled = sorted({each for each in linkages.values() if _MANGLED.match(each)})
@@ -185,7 +186,7 @@ def demangle(symbols: Symbols) -> None:
 
 
 def perf_map(path: Path | None) -> Callable[[int], str | None]:
-    """The functions, by address, that a JIT has written down for perf."""
+    """The functions, by address, that a JIT has written to a file for perf."""
     try:
         text = path.read_text(errors="backslashreplace") if path else ""
     except OSError:
@@ -202,7 +203,7 @@ def perf_map(path: Path | None) -> Callable[[int], str | None]:
 
 
 def name_locations(message: Any, symbols: Symbols) -> None:
-    """Writes functions, lines and inlined frames into a message, for those that it lacks."""
+    """Adds functions, lines and inlined frames to a message where they are missing."""
     strings = {text: number for number, text in enumerate(message.string_table)}
 
     def text(value: str) -> int:

@@ -1,4 +1,4 @@
-"""A profile as text: tables in a terminal, with an error beside each sum."""
+"""A profile as text: tables for a terminal, with an error next to each sum."""
 
 import sys
 import textwrap
@@ -14,14 +14,14 @@ from tsmlab.profile.sites import By, Place, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, Sheet, narrowed, stdout_width, table_width
 from tsmlab.wording import counted, quantity, share
 
-# So late, sampling did not begin with the process.
+# From this delay on, sampling is not considered to have begun with the process.
 LATE_SECONDS = 1.0
-# Sides of an interval that differ by more are printed apart.
+# If the sides of an interval differ by more, they are printed separately.
 EVEN_SIDES = 1.25
 PATH_FRAMES = 6
-# Of what is live: less free room in slabs is not worth a line.
+# As a share of the live bytes: less free room in slabs is not worth a line.
 PINNED_SHOWN = 0.05
-# What pins is known of blocks up to this part of the interval (profile/stranded_bytes.h).
+# Pinned bytes are known for blocks up to this part of the interval (profile/stranded_bytes.h).
 PINNING_BLOCKS = 256
 LEAST_NAME_WIDTH = 24
 VERDICT_STYLES = {"grew": "red", "shrank": "green"}
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def error(estimate: Estimate) -> str:
-    """The 95% interval, in hundredths of the sum."""
+    """The 95% interval, in percent of the sum."""
     low, high = estimate.interval()
     if not estimate.total:
         return ""
@@ -69,7 +69,7 @@ def _change(site: Changed) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """An age, in its two largest units; nothing if it is not known."""
+    """An age, in its two largest units; empty if unknown."""
     if seconds is None:
         return ""
     whole = round(seconds)
@@ -94,8 +94,8 @@ def title(profile: Profile) -> str:
 
 
 def uncovered(profile: Profile) -> float:
-    """Bytes in use that no sample stands for, since they are from before sampling began, or from a
-    pause; 0 where chance may have made the difference."""
+    """Bytes in use that no sample represents, because they are from before sampling began, or from
+    a pause; 0 if chance may explain the difference."""
     if profile.in_use is None or max(profile.began_after, profile.paused) < LATE_SECONDS:
         return 0.0
     blocks = Estimate()
@@ -105,7 +105,8 @@ def uncovered(profile: Profile) -> float:
 
 
 def coverage(profile: Profile) -> list[str]:
-    """Since when it samples, and how much of the memory is from before, if it is not all of it."""
+    """When sampling began, and how much of the memory is from before, if not all of it is
+    covered."""
     if max(profile.began_after, profile.paused) < LATE_SECONDS:
         return []
     began = datetime.fromtimestamp((profile.time_nanos - profile.duration_nanos) / 1e9, UTC)
@@ -146,7 +147,7 @@ def summary(profile: Profile, sites: Sites, of: Type) -> list[str]:
 
 
 def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
-    """How it was sampled, what was lost, and what could not be named."""
+    """How it was sampled, what was lost, and what has no name."""
     lines = []
     if profile.period:
         lines.append(f"one sample in {quantity(profile.period, 'bytes')} on average")
@@ -275,7 +276,7 @@ def _printed(
     places: Sequence[Place] = (),
     after: Sequence[str] = (),
 ) -> str:
-    """Lines, a table with the places behind it, each with the path that leads there; lines."""
+    """Lines, a table whose last column has the sites, each with its callers, and more lines."""
     sheet = Sheet(stdout_width(), sys.stdout.isatty())
     sheet.say(*before)
     if columns:
@@ -308,7 +309,7 @@ def path_lines(path: Sequence[Frame], width: int) -> list[str]:
 
 
 def fitted(frame: Frame, width: int) -> str:
-    """The function and its place, in so many columns. A line's number is never cut."""
+    """The function and its place, in this many columns. A line number is never cut."""
     place = short_place(frame)
     name = shortened(frame, max(8, width - len(place) - 1) if place else width)
     if place and len(name) + 1 + len(place) > width:
@@ -317,7 +318,7 @@ def fitted(frame: Frame, width: int) -> str:
 
 
 def short_place(frame: Frame) -> str:
-    """The file with its folder, and the line; the module where there is no file."""
+    """The file with its folder, and the line; the module if there is no file."""
     if not frame.file:
         known = frame.module and not frame.function.startswith(frame.module)
         return f"({frame.module})" if known else ""

@@ -1,8 +1,8 @@
-"""Pages: results as one file of HTML that stands alone, with figures and tables.
+"""Pages: results as a self-contained HTML file, with figures and tables.
 
-page.py has the model of a page, figures.py the figures, charts.py their forms as Vega-Lite, html.py
-the file. writing.py makes a page of the blocks of text that a terminal has, so that a verb adds no
-more than a title, a question and its figures.
+page.py has the model of a page, figures.py the figures, charts.py the Vega-Lite charts, html.py the
+file. writing.py makes a page from the same blocks of text as a terminal's report, so that a verb
+only adds a title, a question and its figures.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ Results = Study | Comparison | TraceAnalysis
 
 
 def write(results: Results | Sequence[Results], directory: Path, force: bool = False) -> Path:
-    """Writes the report of one result, or of each of several with a page that leads to them, into
-    a folder; returns the path of the page to open.
+    """Writes the report of one result, or of several with a page that links to them, into a folder;
+    returns the path of the page to open.
 
     Raises UserError if the folder holds something else, unless `force` is given."""
     from tsmlab.report import writing  # noqa: PLC0415 (loads jinja2)
@@ -44,7 +44,7 @@ _READERS: dict[str, Callable[[str, str], Results]] = {
 
 
 def read(path: Path) -> Results:
-    """The results in a file; raises UserError for one that holds none."""
+    """The results in a file; raises UserError if it holds none."""
     text = records.text_of(path, _REMEDY)
     schema = records.schema_of(text, str(path), _REMEDY)
     if schema not in _READERS:

@@ -1,7 +1,7 @@
-"""The usual figures, declared as Vega-Lite: lines, ratios with intervals, points, runs, bars.
+"""The usual figures as Vega-Lite: lines, ratios with intervals, points, runs, bars.
 
-A panel is a chart as wide as its page. Names come in as data and never as a part of the
-specification, so that no name can be taken for an expression or a path to a field.
+A panel is a chart as wide as its page. Names are passed as data and never as part of the
+specification, so that no name is mistaken for an expression or a path to a field.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tsmlab.report.theme import Style
 from tsmlab.text import visible
 from tsmlab.wording import change
 
-# From this spread of ratios on, equal ratios get equal distances.
+# From this spread of ratios on, the axis is logarithmic.
 LOG_FROM = 4.0
 HEIGHT = 260
 ROW = 22
-# The wheel scrolls the page and a finger moves it, unless Ctrl is held or the mouse drags.
+# The wheel and touch scroll the page unless Ctrl is held; dragging with the mouse pans.
 _ZOOM = {
     "type": "interval",
     "zoom": "wheel![event.ctrlKey]",
@@ -41,7 +41,7 @@ _CHANGE = (
     "datum.value >= 2 || datum.value < 0.05 ? format(datum.value, '~r') + 'x' : "
     "datum.value == 1 ? '0%' : format((datum.value - 1) * 100, '+.3~r') + '%'"
 )
-# 6, 7, 8 and 9 of a decade: a logarithmic axis of more than one has no room for their labels.
+# 6, 7, 8 and 9 of a decade: on a logarithmic axis of several decades their labels do not fit.
 CROWDED_FROM = 10.0
 _CROWDED = (
     "indexof(['6', '7', '8', '9'], format(datum.value / pow(10, floor(log(datum.value) / LN10 + "
@@ -51,8 +51,8 @@ _CROWDED = (
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows. names: where the values are words, at 0, 1, 2, ... zero: it begins
-    there, unless it is logarithmic. marks: where it is marked, if not anywhere."""
+    """The contents of an axis. names: labels if the values are words, at 0, 1, 2, ... zero: it
+    begins at 0, unless it is logarithmic. marks: where ticks are, if not anywhere."""
 
     title: str
     unit: Unit = "number"
@@ -62,8 +62,8 @@ class Axis:
     marks: Sequence[float] = ()
 
     def factor(self, values: Iterable[float]) -> tuple[str, float]:
-        """The title with its unit, and what values are divided by: a linear axis is marked in
-        round numbers of one unit."""
+        """The title with its unit, and the divisor for values: a linear axis has ticks at round
+        numbers of one unit."""
         steps = _STEPS.get(self.unit, ())
         if self.log or not steps:
             return self.title, 1.0
@@ -85,7 +85,7 @@ class Axis:
                 label = f"{_CROWDED}format(datum.value, '~s') + 's'"
         axis: Spec = {"labelExpr": label} if label else {"format": "~r"}
         if self.marks:
-            # Vega thins them out to the number of marks that it would have made.
+            # Vega thins them out to the number of ticks that it would have made.
             axis |= {"values": list(self.marks), "tickCount": len(self.marks),
                      "labelOverlap": "greedy", "labelBound": False}  # fmt: skip
         return {"field": field, "type": "quantitative", "title": title, "scale": scale,
@@ -94,8 +94,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of points (x, y) or (x, y, low, high), with a 95% interval. stepped: y holds until
-    the next point. marked: with a sign at each point. model: a fitted curve of the series,
+    """A line of points (x, y) or (x, y, low, high), with a 95% interval. stepped: y stays constant
+    until the next point. marked: with a symbol at each point. model: a fitted curve of the series,
     dotted."""
 
     name: str
@@ -108,8 +108,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A point of a row with its interval. said: what pointing at it shows. resolved: a verdict was
-    reached, so the point is filled."""
+    """A point of a row with its interval. said: the tooltip. resolved: a verdict was reached, so
+    the point is filled."""
 
     row: str
     ratio: float
@@ -121,7 +121,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Point:
-    """A point with intervals in both directions. front: it lies on the front."""
+    """A point with intervals in both directions. front: it is on the Pareto front."""
 
     name: str
     x: Sequence[float | None]
@@ -144,9 +144,9 @@ def chart(
     height: Any = HEIGHT,
     zooms: Sequence[str] = ("x", "y"),
 ) -> Spec:
-    """A panel of layers that share their data, axes and colours. fields: the columns of the data;
-    with styles, rows belong to series, and those that are in the parameter `hidden` are left out. A
-    layer with data of its own (apart() makes them) takes no part in that."""
+    """A panel of layers that share data, axes and colours. fields: the columns of the data; with
+    styles, rows belong to series, and rows of series in the parameter `hidden` are left out. A
+    layer with data of its own (made by apart()) is independent of this."""
     shown = [{**layer} for layer in layers]
     if zooms:
         select = {**_ZOOM, "encodings": list(zooms)}
@@ -175,7 +175,7 @@ def by_series(styles: Mapping[str, Style], values: Sequence[Any]) -> Spec:
 
 
 def apart(mark: Spec, colour: str, values: Mapping[str, float], **encoding: Spec) -> Spec:
-    """A layer of one thing that is not in the data: a band, or a line at 1."""
+    """A layer for one thing that is not in the data: a band, or a line at 1."""
     return {
         "mark": {"clip": True, **mark},
         "data": {"values": [dict(values)]},
@@ -184,7 +184,7 @@ def apart(mark: Spec, colour: str, values: Mapping[str, float], **encoding: Spec
 
 
 def told(*fields: tuple[str, str]) -> list[Spec]:
-    """What pointing at a mark shows, by the names of columns."""
+    """The tooltip of a mark, from named columns."""
     return [{"field": field, "title": title, "type": "nominal"} for field, title in fields]
 
 
@@ -194,7 +194,7 @@ def _data(fields: Mapping[str, Sequence[Any]]) -> Spec:
 
 
 def _cell(value: str | float | None) -> Any:
-    """Six digits are more than a figure shows."""
+    """A figure shows at most six digits."""
     if value is None:
         return None
     return visible(value) if isinstance(value, str) else float(f"{value:.6g}")
@@ -210,7 +210,8 @@ def lines(
     title: str = "",
     bands: Sequence[tuple[str, float, float]] = (),
 ) -> Spec:
-    """A panel of lines; grey ones lie behind, and behind all of them bands (name, from, to)."""
+    """A panel of lines; grey ones are in the background, and bands (name, from, to) behind all of
+    them."""
     ordered = sorted(own, key=lambda line: line.style.is_strong)
     styles = {line.name: line.style for line in ordered if not line.model}
     x_title, x_unit = x.factor(p[0] for line in ordered for p in line.points)
@@ -288,7 +289,7 @@ def ratios(
     band: tuple[float, float] | None = None,
     plain: bool = False,
 ) -> Spec:
-    """A row for each name, from the top, with its ratio and interval about 1. plain: as numbers,
+    """A row for each name, from the top, with its ratio and interval around 1. plain: as numbers,
     not as changes."""
     fields: dict[str, list[Any]] = {
         "row": [each.row for each in found],
@@ -331,7 +332,7 @@ def ratios(
 
 
 def _ratio_axis(field: str, title: str, ends: Sequence[float], plain: bool = False) -> Spec:
-    """An axis that always shows 1; logarithmic where ratios spread."""
+    """An axis that always includes 1; logarithmic if ratios spread widely."""
     low, high = min([*ends, 1.0]), max([*ends, 1.0])
     log, crowded = high / low > LOG_FROM, high / low > CROWDED_FROM
     scale = {"type": "log" if log else "linear", "zero": False, "nice": False, "padding": 12,
@@ -342,8 +343,8 @@ def _ratio_axis(field: str, title: str, ends: Sequence[float], plain: bool = Fal
 
 
 def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) -> Spec:
-    """Ratios in two quantities with their intervals, and the front through those that no other
-    beats. upwards: more is better up there."""
+    """Ratios in two quantities with their intervals, and the Pareto front. upwards: more is better
+    on the y axis."""
     styles = {each.name: each.style for each in found}
     fields: dict[str, list[Any]] = {
         "series": [each.name for each in found],
@@ -365,7 +366,7 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
 
     layers = [interval("x"), interval("y")]
     if front := sorted((each for each in found if each.front), key=lambda each: each.x[0] or 0.0):
-        best = max if upwards else min  # a point that is behind another by less than the margin
+        best = max if upwards else min  # a point that is worse than another by less than the margin
         heights = list(itertools.accumulate((each.y[0] or 0.0 for each in front), best))
         steps = [(each.x[0], y) for each, y in zip(front, heights, strict=True)]
         far = (min if upwards else max)(ends["y"])
@@ -427,7 +428,7 @@ def strips(
 
 
 def bars(spans: Sequence[tuple[float, float, float]], style: Style, x: Axis, y_title: str) -> Spec:
-    """A bar for each span of an axis: from, to, and its share of the whole."""
+    """A bar for each range of an axis: from, to, and its share of the total."""
     low, high, part = zip(*spans, strict=True)
     title, _ = x.factor(low)
     tip = [*told(("x", f"{title} from"), ("to", "to")),

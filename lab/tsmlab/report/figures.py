@@ -1,5 +1,5 @@
-"""The figures of pages: of comparisons and sweeps, and what service, bench, replay and analyze have
-besides. What is drawn is what is judged.
+"""The figures of pages: of comparisons and sweeps, and the special ones of service, bench, replay
+and analyze. They show what is judged.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tsmlab.wording import change, change_in_full, counted, quantity, rounds
 
 Styles = Mapping[str, Style]
 
-# More panels than this make a figure too long to look at.
+# More panels than this make a figure too long to read.
 MOST_PANELS = 8
 # From this ratio of the largest value to the smallest, an axis is logarithmic.
 LOG_FROM = 10.0
 
 
 def styles_of(comparison: Comparison) -> Styles:
-    """A colour for each; of many, only for those that matter most."""
+    """A colour for each allocator; of many, only for the most important ones."""
     analysis = comparison.analysis
     wanted = [ENGINE, comparison.reference, analysis.recommended or comparison.reference]
     wanted += [leaders.best for leaders in analysis.leaders.values()]
@@ -51,8 +51,8 @@ def styles_of(comparison: Comparison) -> Styles:
 
 
 def figures(comparison: Comparison, front: bool = True) -> Iterator[Figure]:
-    """All that the results have data for; of the runs of a sweep together, only their ratios mean
-    something. front: there are allocators to choose from."""
+    """All figures that the results have data for; for the runs of a sweep together, only ratios are
+    meaningful. front: whether to show the trade-off between allocators."""
     if all(row.rank is None for row in comparison.analysis.rows):
         return
     styles = styles_of(comparison)
@@ -63,7 +63,7 @@ def figures(comparison: Comparison, front: bool = True) -> Iterator[Figure]:
 
 
 def ratios(comparison: Comparison, styles: Styles) -> Figure | None:
-    """A panel for each judged metric, the ranking one first."""
+    """A panel for each judged metric, the primary one first."""
     rows = render.ranked_rows(comparison)
     specs = [spec for spec in comparison.metrics if spec.judged]
     specs.sort(key=lambda spec: spec.key != comparison.analysis.primary_metric)
@@ -123,7 +123,8 @@ def _ratio_texts(row: Row, spec: MetricSpec) -> list[str]:
 
 
 def trade_off(comparison: Comparison, styles: Styles) -> Figure | None:
-    """Ratios of memory and of the primary metric to the reference, by which the front is judged."""
+    """Ratios of memory and of the primary metric to the reference, from which the Pareto front is
+    made."""
     primary = comparison.metric(comparison.analysis.primary_metric)
     memory = comparison.metric(PEAK_MEMORY)
     points = []
@@ -191,7 +192,7 @@ SINCE_START = Axis("time since the start", "seconds", zero=True)
 
 
 def memory_of_runs(comparison: Comparison, styles: Styles) -> Figure | None:
-    """A curve for each allocator whose typical run was sampled."""
+    """A curve for each allocator with a sampled run, from its typical run."""
     curves = [
         Line(row.allocator, series.thinned(series.of_sample(sample)), styles[row.allocator])
         for row in render.ranked_rows(comparison)
@@ -247,7 +248,7 @@ Level = tuple[float, float, float]
 
 
 def sweep_figures(comparison: Comparison) -> Iterator[Figure]:
-    """Each metric that the tables have over a parameter, with a line for each allocator."""
+    """Each metric of the tables over a parameter, with a line for each allocator."""
     parameter = next((p for p in comparison.parameters if p.is_numeric), None)
     parameter = parameter or next((p for p in comparison.parameters if len(p.values) > 1), None)
     if parameter is not None:
@@ -256,7 +257,7 @@ def sweep_figures(comparison: Comparison) -> Iterator[Figure]:
 
 
 def levels_of(comparison: Comparison, spec: MetricSpec) -> dict[tuple[int, str], Level]:
-    """The geometric mean over the rounds of each cell without a failed run, and its interval."""
+    """The geometric mean over the rounds of each cell without failed runs, and its interval."""
     cells: dict[tuple[int, str], list[Sample]] = {}
     for sample in comparison.samples:
         if sample.phase == "measured":
@@ -276,7 +277,7 @@ def levels_of(comparison: Comparison, spec: MetricSpec) -> dict[tuple[int, str],
 def sweep_panels(
     comparison: Comparison, parameter: Parameter, spec: MetricSpec
 ) -> list[tuple[str, list[Line]]]:
-    """The lines of a panel for each combination of the other parameters that has anything."""
+    """The lines of a panel for each combination of the other parameters with data."""
     levels, styles = levels_of(comparison, spec), styles_of(comparison)
     grouped: dict[str, list[tuple[float, int]]] = {}
     for index, point in enumerate(comparison.points):
@@ -322,7 +323,7 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
     log = parameter.is_numeric and _spreads(values)
     shown_at = {"marks": values} if parameter.is_numeric else {"names": list(map(str, values))}
     x = Axis(parameter.title, log=log, **shown_at)
-    # Over a logarithmic axis a power law is straight, and small values are seen.
+    # On logarithmic axes a power law is a straight line, and small values are visible.
     y = Axis(spec.name, spec.unit, log and _spreads([m for m, *_ in levels.values()]), zero=True)
 
     def cell(index: int, name: str) -> str:
@@ -363,7 +364,7 @@ def of_service(study: Study) -> Iterator[Figure]:
 
 
 def percentiles(found: Comparison, styles: Styles) -> Figure | None:
-    """Medians over the rounds of each percentile that the load generator told."""
+    """Medians over the rounds of each percentile that the load generator reported."""
     names = [n for n in PERCENTILES.values() if any(key_of(n) == m.key for m in found.metrics)]
     rows = [row for row in ordered(found) if key_of(names[0]) in row.metrics] if names else []
     if not rows or len(names) < 2:
@@ -386,7 +387,7 @@ def percentiles(found: Comparison, styles: Styles) -> Figure | None:
 
 
 def memory_of_servers(found: Comparison, styles: Styles) -> Figure | None:
-    """One server of each allocator: of the run whose memory after the load is nearest to the
+    """One server for each allocator: the run whose memory after the load is nearest to the
     median."""
     lives: dict[str, Life] = {}
     for row in ordered(found):
@@ -410,7 +411,7 @@ def _was_watched(sample: Sample) -> bool:
 
 
 def phases(life: Life) -> Sequence[tuple[str, float, float]]:
-    """Those with load: name, begin and end. Those of one name that follow each other are one."""
+    """The phases with load: name, begin and end. Consecutive ones of the same name are merged."""
     found: list[tuple[str, float, float]] = []
     for part in life.loaded:
         begin, end = part.before.at_seconds, part.after.at_seconds
@@ -456,7 +457,7 @@ def of_bench(study: Study) -> Iterator[Figure]:
 
 
 def of_replays(replays: Sequence[Replay]) -> Iterator[Figure]:
-    """Of one trace, under one schedule or several."""
+    """For one trace, under one schedule or several."""
     trace, several = replays[0].trace, len(replays) > 1
     figure = memory(
         [(replay.schedule if several else "", curves(replay)) for replay in replays],
@@ -474,7 +475,7 @@ def of_replays(replays: Sequence[Replay]) -> Iterator[Figure]:
 
 
 def curves(replay: Replay) -> list[Line]:
-    """A line for each allocator, over events; and what was requested."""
+    """A line for each allocator, over events; and one for the requested bytes."""
     found, requested = [], None
     styles = styles_of(replay.comparison)
     for info in replay.comparison.allocators:
@@ -494,7 +495,7 @@ def curves(replay: Replay) -> list[Line]:
 def of_trace(analysis: TraceAnalysis) -> Iterator[Figure]:
     blue = Style("blue")
     if len(stretches := analysis.curve) > 1:
-        # Each stretch is drawn at its highest, so that no peak is lost.
+        # Each stretch is drawn at its maximum, so that no peak is lost.
         highest = [float(each.highest_bytes) for each in stretches]
         times = [0.0, *(each.time_ns / 1e9 for each in stretches)]
         points = list(zip(times, [*highest, highest[-1]], strict=True))

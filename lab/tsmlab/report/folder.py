@@ -1,5 +1,5 @@
-"""The folder of a report, which is written again and again, but never over other files, and never
-by halves. Only what a report wrote is deleted: the list of its files is kept beside them.
+"""The folder of a report: it can be rewritten, but never over other files, and each file
+atomically. Only files that a report wrote are deleted: a list of them is kept next to them.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def check(directory: Path, force: bool) -> None:
 
 
 def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
-    """Writes all files, each as a whole, the page last; then removes those of an earlier report
+    """Writes all files, each atomically, the page last; then removes files of an earlier report
     that are no longer part of it. Returns the page's path."""
     check(directory, force)
     page = directory / PAGE
@@ -64,7 +64,7 @@ def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself, or the innermost folder above it that there is."""
+    """The path itself, or its innermost existing parent folder."""
     path = path if path.is_absolute() else paths.working_folder() / path
     while not path.exists():
         path = path.parent
@@ -76,7 +76,7 @@ def _list_text(names: list[str]) -> bytes:
 
 
 def _listed(directory: Path) -> list[str]:
-    """The files of the report that is there; paths that lead out of it are ignored."""
+    """The files of the existing report; ignores paths that lead outside."""
     try:
         text = (directory / LIST).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def _listed(directory: Path) -> list[str]:
 
 
 def _remove(directory: Path, name: str) -> None:
-    """A file of the earlier report, and the folder that it leaves empty."""
+    """Removes a file of the earlier report, and its folder if that is then empty."""
     path = directory / name
     path.unlink(missing_ok=True)
     for parent in path.relative_to(directory).parents:

@@ -1,7 +1,7 @@
-"""A page as one file of HTML that stands alone: it loads nothing, and its tables need no script.
+"""A page as a self-contained HTML file: it loads nothing, and its tables need no script.
 
-The page's own security policy lets only those scripts run whose hashes are in it: Vega's and ours.
-Whatever comes from results is escaped by jinja2, or is JSON in a data block.
+The page's security policy lists the hashes of the only scripts that may run: Vega's and ours.
+Everything from results is escaped by jinja2, or is JSON in a data block.
 """
 
 import base64
@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent
 
 
 def overview(title: str, entries: list[tuple[str, Page]]) -> str:
-    """A page that leads to others, by their paths."""
+    """A page that links to others, by their paths."""
     page = Page("reports", title, "They are separate; they are not compared with each other.", [])
     return render(page, entries=entries)
 
@@ -46,7 +46,7 @@ def render(page: Page, **more: Any) -> str:
         hashes=" ".join(_hashes([*scripts, *([library] if library else [])])),
         **more,
     )
-    # Valid UTF-8, without characters that cannot be seen or reorder the text around them.
+    # Valid UTF-8, without invisible characters and those that reorder the text around them.
     return visible(text)
 
 
@@ -67,14 +67,14 @@ def _figures_script() -> str:
 
 
 def _data_block(data: Any) -> str:
-    """JSON that cannot end the element that it is in."""
+    """JSON that cannot close the element that it is in."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
 def _panels_block(panels: Sequence[Spec]) -> str:
-    """Panels with their rows as columns, which takes a third of the space; figures.js turns them
-    back."""
+    """Panels with their rows as columns, which takes a third of the space; figures.js restores
+    them."""
     return _data_block([{**panel, "data": _columns(panel.get("data", {}))} for panel in panels])
 
 
@@ -85,7 +85,7 @@ def _columns(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"columns": {name: [row[name] for row in rows] for name in rows[0]}}
 
 
-# The terminal's colours, as a page's marks.
+# The terminal's colours, as styles of pages.
 MARKS = {"green": "better", "red": "worse", "yellow": "open"}
 
 
@@ -117,8 +117,8 @@ def _template() -> jinja2.Template:
 def stylesheet() -> str:
     """The colours of both themes, then style.css.
 
-    The dark colours hold where the system asks for them and the light ones were not chosen, or
-    where they were chosen; paper is always light."""
+    The dark colours apply if the user chose them, or if the system asks for them and the user did
+    not choose the light ones; print is always light."""
     light = "".join(f"--{name}:{tone.light};" for name, tone in TONES.items())
     dark = "".join(f"--{name}:{tone.dark};" for name, tone in TONES.items())
     return (

@@ -1,7 +1,7 @@
-"""The model of a page: what every verb says, in which order. html.py writes it.
+"""The model of a page: its contents in order. html.py writes it.
 
 A page has a title, the answer as one sentence, warnings, and sections of parts: texts, tables,
-figures or command lines. All text is plain: whatever it holds is escaped when the page is written.
+figures or command lines. All text is plain, and escaped when the page is written.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def table_of(
 
 @dataclass(frozen=True)
 class Series:
-    """An entry of a figure's legend, which hides and shows what has this name in the field
-    `series`. colour: a name of theme.py; sign: the mark that it is drawn with."""
+    """An entry of a figure's legend, which toggles everything with this name in the field `series`.
+    colour: a name in theme.py; sign: its symbol."""
 
     name: str
     colour: str
@@ -53,7 +53,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels of Vega-Lite below one another, with the same numbers as a table. charts.py makes the
+    """Vega-Lite panels, one below the other, with the same numbers as a table. charts.py makes the
     usual ones. Colours in a panel are the page's variables, as in `var(--blue)`."""
 
     name: str
@@ -66,7 +66,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; a note is set smaller."""
+    """A paragraph; notes are set smaller."""
 
     text: str
     note: bool = False
@@ -74,7 +74,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Code:
-    """A command line. label: what a screen reader says of it."""
+    """A command line. label: for screen readers."""
 
     text: str
     label: str
@@ -90,7 +90,7 @@ Part = DataTable | Figure | Text | Code | Terms
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its parts. folded: closed until asked for."""
+    """A heading and its parts. folded: closed until clicked."""
 
     title: str
     parts: Sequence[Part]
@@ -104,7 +104,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Warned:
-    """A warning: one line, which opens to its cause and its remedy."""
+    """A warning: one line, which opens to show its cause and its remedy."""
 
     line: str
     more: str = ""
@@ -112,10 +112,9 @@ class Warned:
 
 @dataclass(frozen=True)
 class Page:
-    """One page. name: of its folder and its data's file. answer: the first sentence, the
-    recommendation if there is one. also: further answers. facts: what else is found, by label. use:
-    the command that puts the recommendation to use. files: what is written beside the page, by
-    name."""
+    """One page. name: of its folder and its data file. answer: the first sentence, the
+    recommendation if there is one. also: further answers. facts: other findings, by label. use: the
+    command that applies the recommendation. files: to write next to the page, by name."""
 
     kind: str
     title: str

@@ -1,8 +1,8 @@
 """The colours of pages: a light and a dark value for each name, and a style per allocator.
 
-Pages and figures use the names, as variables of CSS, so that one figure serves both themes. The
-tests check the contrast of every pair that meets on a page, and that hues can be told apart by eyes
-that do not tell red from green.
+Pages and figures use the names as CSS variables, so that a figure works in both themes. The tests
+check the contrast of every pair that meets on a page, and that readers with red-green colour
+blindness can distinguish the hues.
 """
 
 import itertools
@@ -18,7 +18,7 @@ class Tone:
     dark: str
 
 
-# Surfaces, text, lines. `soft` is text of second rank; `rest` draws what is not emphasised.
+# Surfaces, text, lines. `soft` is secondary text; `rest` draws what is not emphasised.
 SURFACES = {
     "paper": Tone("#ffffff", "#0f1318"),
     "panel": Tone("#f4f6f9", "#181e26"),
@@ -31,8 +31,8 @@ SURFACES = {
     "link": Tone("#0a58b5", "#82baff"),
 }
 
-# The hues of allocators: legible as text on their paper, and as far apart as could be found, also
-# for eyes that do not tell red from green (the tests simulate them).
+# The hues of allocators: legible as text on their background, and as different as possible, also
+# for readers with red-green colour blindness (the tests simulate it).
 HUES = {
     "blue": Tone("#0046e3", "#488eff"),
     "slate": Tone("#26342f", "#f1f6dc"),
@@ -44,7 +44,7 @@ HUES = {
     "pink": Tone("#b50070", "#f76f8f"),
 }
 
-# Verdicts as text, and the papers of warnings and failures.
+# Verdicts as text, and the backgrounds of warnings and failures.
 SIGNALS = {
     "better": Tone("#00694d", "#4fd6a9"),
     "worse": Tone("#a63c06", "#ff9f63"),
@@ -57,14 +57,14 @@ SIGNALS = {
 TONES = SURFACES | HUES | SIGNALS
 
 
-# What a legend shows for each shape of Vega's.
+# The legend's symbol for each of Vega's shapes.
 SIGNS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "▲", "triangle-down": "▼",
          "triangle-left": "◀", "triangle-right": "▶", "cross": "✚"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a series is drawn: the name of a colour, a shape of Vega's, and a dash pattern (none:
+    """How a series is drawn: the name of a colour, a Vega shape, and a dash pattern (none:
     solid)."""
 
     hue: str
@@ -77,14 +77,14 @@ class Style:
 
     @property
     def is_strong(self) -> bool:
-        """Whether it stands out before grey ones."""
+        """Whether it stands out against grey ones."""
         return self.hue != "rest"
 
 
 REQUESTED = Style("ink", dash=(2, 3))
 
-# Peers and the engine are solid, the teaching heaps dashed: the hue is the strategy, dash and
-# shape the fit. So they differ also where hues do not (in print, or for a colour-blind eye).
+# Peers and the engine are solid, the teaching heaps dashed: hue shows the strategy, dash and shape
+# the fit. So they differ even where hues do not (in print, or with colour blindness).
 _NAMED = {
     "tsmalloc": Style("blue"),
     "glibc": Style("slate", "square"),
@@ -135,7 +135,7 @@ def styles_for(names: Sequence[str]) -> dict[str, Style]:
     return styles
 
 
-# Up to so many series, each has its colour; of more, only those that matter most.
+# Up to this many series, each has its own colour; beyond, only the most important ones do.
 ALL_IN_COLOUR = 8
 
 

@@ -1,9 +1,9 @@
 """Vega and Vega-Lite, which draw the figures of pages: pinned, fetched by npm, never committed.
 
-A package has them in the folder `vega` beside this file, put there by `python3 vega.py FOLDER` when
-it is built. In a checkout the first page with a figure fetches them into the user's cache. The
-variable TSMALLOC_VEGA names another folder, or none, if it is empty. A page without them has its
-tables, and says why.
+A package has them in the folder `vega` next to this file, put there by `python3 vega.py FOLDER`
+when it is built. In a checkout the first page with a figure fetches them into the user's cache. The
+variable TSMALLOC_VEGA names another folder, or disables figures if it is empty. A page without them
+still has its tables, and says why.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTS = (
      "c0bdb735a63f9276f136e8d90d7fdf5d8e9df8031eb069048fc9975c876fd7f9"),
 )  # fmt: skip
 SECONDS = 120.0
-# After a failure, for so long no page asks npm again.
+# After a failure, pages do not try npm again for this long.
 PAUSE_SECONDS = 3600.0
 MISSING = (
     "The figures are drawn by Vega, which is not installed here, so this page shows their "
@@ -46,7 +46,7 @@ class FetchError(Exception):
 
 @lru_cache(maxsize=1)
 def library() -> str:
-    """All three as one script; empty where they are neither installed nor to be had."""
+    """All three as one script; empty if they are neither installed nor can be fetched."""
     from tsmlab import paths  # noqa: PLC0415 (this file is also run by itself)
     from tsmlab.errors import tell  # noqa: PLC0415
 
@@ -77,7 +77,7 @@ def library() -> str:
 
 
 def read(folder: Path) -> str:
-    """The scripts in a folder as one; empty unless all are there and are what was pinned."""
+    """The scripts in a folder as one; empty unless all exist and match their pinned hashes."""
     texts = []
     for name, version, _, sha256 in PARTS:
         try:
@@ -145,7 +145,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def main(arguments: list[str]) -> str | None:
-    """Puts Vega into a folder, from npm or from TSMALLOC_VEGA; returns what went wrong."""
+    """Puts Vega into a folder, from npm or from TSMALLOC_VEGA; returns an error message, if any."""
     if len(arguments) != 1:
         return "usage: python3 vega.py DIRECTORY"
     folder, chosen = Path(arguments[0]), os.environ.get("TSMALLOC_VEGA")

@@ -1,7 +1,7 @@
-"""From results to the files of a report.
+"""Makes the files of a report from results.
 
-A page has what a terminal has, block by block, and besides the figures of the verb, what was
-measured on, and the results themselves. A verb adds no more than a head.
+A page has the same blocks as a terminal's report, plus the verb's figures, the machine, and the
+results themselves. A verb only adds a head.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,7 +100,7 @@ def _trace_page(analysis: TraceAnalysis) -> Page:
     return replace(page, sections=[*page.sections, _reading(_OF_TRACES)])
 
 
-# --- what a verb adds -----------------------------------------------------------------------------
+# --- the heads of verbs ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _head(study: Study) -> Head:
     return Head(study.verb, command, question, drawn, command, is_command=True)
 
 
-# What words mean: `Word: meaning`, a line each; indented lines go on.
+# Definitions of terms: `Word: meaning`, one per line; indented lines continue the one before.
 _TERMS = """\
 Round: Each round ran every allocator once, in random order, so whatever slows a whole round slows
   all alike; the reference ran twice.
@@ -206,12 +206,12 @@ Left: Live at the end of the program image; objects inherited in a fork are coun
 """
 
 
-# --- the same for all -----------------------------------------------------------------------------
+# --- common to all verbs --------------------------------------------------------------------------
 
 
 def _laid_out(head: Head, blocks: Iterable[Block], **rest: Any) -> Page:
     """Answers, labelled sentences and failures come first, with the lines before the first table;
-    then the tables, figures, and what terminals lack, folded."""
+    then tables and figures; then, folded, what terminals do not show."""
     answers: list[str] = []
     extent: list[str] = []
     facts: list[tuple[str, str]] = []
@@ -271,7 +271,7 @@ def _warned(troubles: Iterable[Trouble]) -> list[Warned]:
 
 
 def _machine(study: Study) -> Terms:
-    """The facts that the numbers may depend on; what is not known is left out."""
+    """The facts that numbers may depend on; unknown ones are left out."""
     machine = study.machine
     limit = machine.cgroup_cpu_limit
     aslr = machine.address_randomisation
@@ -338,15 +338,15 @@ def _reading(terms: str) -> Section:
 
 
 def _files(page: Page, prefix: str = "") -> dict[str, bytes]:
-    """By their paths in the folder. Bytes in names that are no text stay recognisable."""
+    """By their paths in the folder. Bytes in names that are not text stay recognisable."""
     files = {f"{prefix}{name}": text.encode(errors="backslashreplace")
              for name, text in page.files.items()}  # fmt: skip
     return {**files, f"{prefix}{folder.PAGE}": html.render(page).encode()}
 
 
 def _all_files(pages: Sequence[Page]) -> dict[str, bytes]:
-    """A folder for each, by its name (numbered where names meet), and the page that leads there. It
-    compares nothing: results may come from different machines and programs."""
+    """A folder for each, by its name (numbered if names collide), and the page that links to them.
+    It compares nothing: results may come from different machines and programs."""
     files: dict[str, bytes] = {}
     entries = []
     for page in pages:

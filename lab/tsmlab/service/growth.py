@@ -1,4 +1,4 @@
-"""Does memory grow under load? A slope that neither steps nor outliers bend, with an interval."""
+"""Does memory grow under load? A slope with an interval, robust against steps and outliers."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ Points = Sequence[tuple[float, float]]  # seconds, bytes
 BINS = 60
 FEWEST_BINS = 8
 FULL_SHARE = 0.75
-# The first part of a load fills caches and heaps up.
+# At the beginning, the load fills caches and heaps.
 SETTLING_SHARE = 0.25
-# Neighbours in time are alike; beyond this the interval would be of no use.
+# Neighbours in time are similar; beyond this factor the interval would be useless.
 MOST_ALIKE = 0.9
 HOUR = 3600.0
 
 
 def settled(points: Points) -> Points:
-    """Without the time in which the load filled up what stays."""
+    """Without the initial time in which the load fills up caches and heaps."""
     if not points:
         return points
     begin, end = points[0][0], points[-1][0]
@@ -29,8 +29,8 @@ def settled(points: Points) -> Points:
 
 def slope(points: Points) -> stats.Trend | None:
     """Bytes an hour, by Theil and Sen over medians of equal stretches of time. The variance is
-    enlarged by how alike neighbours are (Hamed and Rao, A Modified Mann-Kendall Trend Test for
-    Autocorrelated Data, 1998, with the first lag alone)."""
+    increased for autocorrelation (Hamed and Rao, A Modified Mann-Kendall Trend Test for
+    Autocorrelated Data, 1998, first lag only)."""
     if len(points) < FEWEST_BINS:
         return None
     times, sizes = np.asarray(points, dtype=np.float64).T
@@ -39,7 +39,8 @@ def slope(points: Points) -> stats.Trend | None:
         edges = np.linspace(times[0], times[-1], bins + 1)
         places = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, bins - 1)
         filled = np.unique(places)
-        # Where the watching paused, fewer and longer stretches; what is still empty lies between.
+        # If sampling paused, use fewer and longer stretches; those still empty lie within the
+        # pause.
         if bins == FEWEST_BINS or len(filled) >= FULL_SHARE * bins:
             break
         bins = max(FEWEST_BINS, bins // 2)
@@ -60,8 +61,8 @@ def slope(points: Points) -> stats.Trend | None:
 
 
 def growth_of(allocator: str, runs: Sequence[Points], margin: float) -> Growth | None:
-    """By the longest run. Growing and shrinking are beyond chance and beyond the margin, as a share
-    of the memory for each hour; level is within it."""
+    """From the longest run. Growing and shrinking mean beyond chance and beyond the margin, as a
+    share of the memory per hour; level means within it."""
     longest = max(map(settled, runs), key=lambda p: p[-1][0] - p[0][0] if p else 0.0, default=[])
     found = slope(longest)
     if found is None:

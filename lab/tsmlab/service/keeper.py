@@ -1,9 +1,8 @@
-"""Starts a server and ends everything that comes of it.
+"""Starts a server and ends all processes that come from it.
 
-A program of its own, which imports nothing of the lab: as child subreaper it is the parent of all
-daemons that the server leaves, so the tree below it is the server's, and nothing of the load
-generator's. It ends with the lab: when the pipe that is its input is closed, however that came,
-nothing is left running.
+A separate program that imports nothing from the lab: as child subreaper it is the parent of all
+daemons that the server leaves, so the tree below it is the server's, without the load generator. It
+ends with the lab: when its input pipe is closed, for whatever reason, nothing is left running.
 
 Input: a line of JSON (argv, env, cpus, output), then `term` (SIGTERM to the server) or `kill`
 (SIGKILL to all that is left). Output: lines of JSON: started or error, ended, gone, killed.
@@ -33,7 +32,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one, the nearest first; ended ones, too, that nobody has waited for."""
+    """All processes below one, the nearest first, including zombies."""
     found = children(pid)
     for each in found:
         found += children(each)
@@ -47,7 +46,7 @@ def tell(**fields: object) -> None:
 
 
 def start(request: dict[str, object]) -> int:
-    """The process that becomes the server, in a session of its own; 0 where it could not."""
+    """Starts the server in a session of its own; returns its process, or 0 if that failed."""
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     pid = os.fork()
@@ -78,7 +77,7 @@ def start(request: dict[str, object]) -> int:
 
 
 def kill_all() -> int:
-    """Ends the whole tree; new processes join it while it is being ended."""
+    """Kills the whole tree, including processes that join it in the meantime."""
     killed: set[int] = set()
     while True:
         for pid in descendants(os.getpid()):

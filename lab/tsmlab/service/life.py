@@ -1,7 +1,7 @@
 """The life of one server: started, proven to run on its allocator, ready, loaded, idle, ended.
 
-Whatever goes wrong is a Broken with a reason and the last lines that were written; whatever
-happens, Ctrl-C included, no process is left.
+Every failure is a Broken with a reason and the last lines of output; whatever happens, Ctrl-C
+included, no process is left.
 """
 
 import contextlib
@@ -43,20 +43,20 @@ from tsmlab.service.processes import (
 from tsmlab.text import visible
 
 LINE = "line:"
-# Below the ports that the system gives to clients.
+# Below the ports that the system assigns to clients.
 PORTS = range(20_000, 32_000)
 POLL_SECONDS = 0.05
 NEWS_SECONDS = 1.0
 TAIL_LINES = 8
 WARMUP_SECONDS = 5.0
-# A load with a duration may need this long beyond it.
+# A load with a duration may take this much longer.
 OVERTIME_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run: the load at a rate, or nothing (idle). seconds: None for as long as the
-    load takes."""
+    """A stretch of a run: the load at a rate, or idle time. seconds: None means as long as the load
+    takes."""
 
     name: str
     seconds: float | None = None
@@ -69,8 +69,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Service:
-    """What is run. Commands have placeholders: {port} and {dir}, of the load {seconds} and {rate},
-    too. warmups: loads before the one that is measured. port: None for a free one of each run."""
+    """What to run. Commands have placeholders: {port} and {dir}, and in the load also {seconds} and
+    {rate}. warmups: loads before the measured one. port: None for a free one in each run."""
 
     server: str
     load: str
@@ -92,8 +92,8 @@ class Service:
 
 @dataclass(frozen=True)
 class Part:
-    """What was measured of a phase. load_share: how busy the load generator was, 1.0 for all that
-    its threads and processors allow."""
+    """The measurements of a phase. load_share: how busy the load generator was; 1.0 is all that its
+    threads and processors allow."""
 
     phase: Phase
     before: Look
@@ -156,7 +156,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A server that runs while this is entered."""
+    """A server that runs inside its `with` block."""
 
     def __init__(self, service: Service, allocator: Allocator, env: Mapping[str, str]) -> None:
         self.service = service
@@ -189,7 +189,7 @@ class Server:
         self.load_output = self.folder / "load.out"
         self.values = {"port": str(self.port), "dir": str(self.folder)}
         self.values["allocator"] = self.allocator.name
-        # The load and the lab itself keep off the server's processors.
+        # The load and the lab itself stay off the server's processors.
         if self.service.load_cpus:
             os.sched_setaffinity(0, self.service.load_cpus)
         if self.service.reset:
@@ -241,7 +241,7 @@ class Server:
                 data = data[os.write(self._keeper.stdin.fileno(), data) :]
 
     def _hear(self, seconds: float, also: int | None = None) -> bool:
-        """Waits for the keeper, or for another file; returns whether the latter is ready."""
+        """Waits for the keeper, or for another file; returns whether the other file is ready."""
         assert self._keeper.stdout is not None
         own = self._keeper.stdout.fileno()
         ready = select.select([own] + ([] if also is None else [also]), [], [], seconds)[0]
@@ -255,7 +255,7 @@ class Server:
         return also in ready
 
     def check(self, during: str) -> None:
-        """Raises Broken if the server has ended, or its first process by a failure."""
+        """Raises Broken if the server has ended, or its first process has failed."""
         status = self._told.get("ended")
         if not self._told.get("gone") and status in (None, 0):
             return
@@ -296,7 +296,7 @@ class Server:
 
     @property
     def _fixed_port(self) -> int | None:
-        """The port that the server was told; None where it has one of its own choice."""
+        """The server's port, if we chose or know it; None if the server chooses its own."""
         return self.port if self.service.port or "{port}" in self.service.server else None
 
     def _is_ready(self) -> bool:
@@ -319,8 +319,8 @@ class Server:
         return False
 
     def _prove(self) -> None:
-        """That each process that listens uses the allocator: a server may have one of its own, or
-        be started by a program that cleans the environment."""
+        """Checks that each listening process uses the allocator: a server may have its own, or be
+        started by a program that cleans the environment."""
         tree = self.tree()
         tree = that_listen(tree, self._fixed_port) or that_listen(tree, None) or tree
         for pid in tree:
@@ -384,7 +384,7 @@ class Server:
         return Part(phase, before, after, told, custom, units, round(share, 4))
 
     def _run_load(self, command: str, limit: float | None) -> tuple[int, float, float, int]:
-        """Its status, its processor time, how long it took and its threads."""
+        """Returns its status, its processor time, its duration and its number of threads."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         begin = time.monotonic()
         threads = 1
@@ -413,7 +413,7 @@ class Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        # A load that fails may be the first sign that the server has ended.
+        # A failed load may be the first sign that the server has ended.
         self._hear(NEWS_SECONDS if status else 0.0)
         if self._told.get("gone") or self._told.get("ended"):
             time.sleep(POLL_SECONDS)
@@ -435,7 +435,7 @@ class Server:
         return most_resident(self.tree())
 
     def stop(self) -> None:
-        """SIGTERM, then patience, then SIGKILL; remembers how many processes needed that."""
+        """SIGTERM, a wait, then SIGKILL; remembers how many processes needed that."""
         self.watcher.stop()
         self._send("term")
         end = time.monotonic() + self.service.grace_seconds

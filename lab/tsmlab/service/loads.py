@@ -1,5 +1,6 @@
-"""Reads what load generators print: requests a second, latencies, requests and errors. A tool is
-recognised by its output, so it may run inside of a script."""
+"""Parses the output of load generators: requests a second, latencies, requests and errors. A tool
+is recognised by its output, so it may run inside a script.
+"""
 
 import csv
 import json
@@ -27,8 +28,8 @@ TIME = rf"{NUMBER}\s*(ns|us|µs|μs|msec|ms|secs|sec|s|m)\b"
 
 @dataclass(frozen=True)
 class Load:
-    """What a load generator told, in seconds and requests. open loop: requests are sent when they
-    are due, so that a stall of the server delays all that were due meanwhile, and is seen."""
+    """The report of a load generator, in seconds and requests. open loop: requests are sent when
+    they are due, so a stall of the server delays all that were due during it, and is visible."""
 
     tool: str
     loop: Loop
@@ -57,7 +58,7 @@ def key_of(name: str) -> str:
 
 
 def read(text: str, command: str, folder: Path) -> Load | None:
-    """None for a tool that is not known, or one that printed no result."""
+    """None for an unknown tool, or one that printed no result."""
     for signature, reader in READERS.items():
         if re.search(signature, text, re.MULTILINE):
             found = reader(text, command, folder)
@@ -87,7 +88,7 @@ def _go_time(text: str) -> float:
 
 
 def _percentiles(pattern: str, text: str) -> dict[float, float]:
-    """By a pattern that is followed by the time."""
+    """Uses a pattern that is followed by the time."""
     found = re.findall(pattern + TIME, text, re.MULTILINE)
     return {float(p): float(number) * UNIT[unit] for p, number, unit in found}
 
@@ -99,7 +100,7 @@ def _is_set(option: str, command: str) -> bool:
 def _wrk(text: str, _command: str, _folder: Path) -> Load | None:
     """wrk, and wrk2, whose percentiles have more digits."""
     recorded = "HdrHistogram" in text
-    # wrk2 prints a second table with --u_latency, of what a closed loop would have seen.
+    # With --u_latency, wrk2 prints a second table, with the latencies that a closed loop would see.
     table = text.partition("Latency Distribution")[2].partition("Uncorrected")[0]
     found = _percentiles(rf"^\s+{NUMBER}%\s+", table.partition("Detailed Percentile")[0])
     numbers = r"^\s+Latency\s+" + rf"{TIME}\s+{TIME}\s+"
@@ -122,7 +123,7 @@ def _wrk(text: str, _command: str, _folder: Path) -> Load | None:
 
 
 def _summary(text: str, command: str, _folder: Path) -> Load | None:
-    """hey, oha and ghz, which print alike."""
+    """hey, oha and ghz, whose output is similar."""
     found = _percentiles(rf"^\s+{NUMBER}\s*%+ in ", text)
     if (worst := _time(r"^\s+Slowest:\s+", text)) is not None:
         found[100.0] = worst
@@ -147,7 +148,7 @@ def _ab(text: str, _command: str, _folder: Path) -> Load | None:
     table = re.findall(r"^\s+(\d+)%\s+(\d+)", text, re.MULTILINE)
     mean = _first(rf"^Time per request:\s+{NUMBER} \[ms\] \(mean\)$", text)
     failed = _first(r"^Failed requests:\s+(\d+)", text) or 0.0
-    # Answers of another length than the first are no errors of a server whose pages vary.
+    # Responses of another length than the first are not errors if the server's pages vary.
     failed -= _first(r"Length: (\d+)", text) or 0.0
     return Load(
         "ab",
@@ -219,8 +220,8 @@ def _k6(text: str, _command: str, _folder: Path) -> Load | None:
 
 
 def _redis(text: str, command: str, _folder: Path) -> Load | None:
-    """Its tests run one after the other, with as many requests each: requests a second are those of
-    all together, and latencies those of the test that is worst."""
+    """Its tests run one after the other, with the same number of requests each: throughput is that
+    of all together, and latencies are those of the worst test."""
     rates: list[float] = []
     tables: list[dict[float, float]] = []
     means: list[float] = []
@@ -353,7 +354,7 @@ READERS: dict[str, Reader] = {
     r"^\s+Requests/sec:": _summary,
 }
 
-# --- numbers of one's own -------------------------------------------------------------------------
+# --- user-defined numbers -------------------------------------------------------------------------
 
 _UNITS: dict[str, tuple[Unit, float]] = {
     **{name: ("seconds", size) for name, size in UNIT.items() if name not in ("m", "h")},
@@ -365,7 +366,7 @@ _UNITS: dict[str, tuple[Unit, float]] = {
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that the load prints. unit: of a number without one."""
+    """A number that the load prints. unit: for a number without one."""
 
     custom: CustomMetric
     unit: str | None
@@ -384,7 +385,7 @@ class Metric:
 
 
 def metrics_of(texts: Sequence[str]) -> tuple[Metric, ...]:
-    """Those of --metric NAME=REGEX[:higher][:UNIT]; raises UserError."""
+    """Parses --metric NAME=REGEX[:higher][:UNIT]; raises UserError."""
     bodies, units = [], []
     for text in texts:
         body, _, unit = text.rpartition(":")

@@ -1,4 +1,4 @@
-"""What /proc says of a tree of processes: cost and memory, who listens, whose malloc it uses."""
+"""Reads /proc for a tree of processes: cost and memory, who listens, whose malloc it uses."""
 
 import contextlib
 import functools
@@ -22,18 +22,19 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_SECONDS = 1.0 / os.sysconf("SC_CLK_TCK")
 LISTENING = "0A"
 SERIES_SECONDS = 0.1
-# The tree is looked for anew this often, and watched for at most this share of a processor.
+# The tree is searched again this often, and watching uses at most this share of a processor.
 TREE_SECONDS = 1.0
 WATCHING_SHARE = 0.005
-# What the kernel says of a whole life: user, system (ticks) and faults, with those of children that
-# have been waited for.
+# The kernel's totals for a process: user, system (ticks) and faults, including children that have
+# been waited for.
 STAT_FIELDS = {"user": (11, 13), "system": (12, 14), "faults": (7, 8, 9, 10)}
 
 
 @dataclass(frozen=True)
 class Look:
-    """The tree at a border of phases. Seconds and counts are sums since its start. pss_bytes shares
-    out what processes have in common, so that prefork servers are not counted several times."""
+    """The tree at the begin or end of a phase. Seconds and counts are sums since its start.
+    pss_bytes divides shared memory between processes, so that prefork servers are not counted
+    several times."""
 
     at_seconds: float
     user_seconds: float
@@ -97,7 +98,7 @@ def _memory(pid: int) -> Iterator[tuple[str, int]]:
 
 
 def most_resident(pids: list[int]) -> int | None:
-    """The kernel's high-water mark, where the tree is one process."""
+    """The kernel's high-water mark, if the tree is one process."""
     if len(pids) != 1:
         return None
     with contextlib.suppress(OSError):
@@ -107,7 +108,7 @@ def most_resident(pids: list[int]) -> int | None:
 
 
 class Watcher(threading.Thread):
-    """Writes down the resident bytes of the tree, ten times a second or less, by /proc/PID/statm,
+    """Records the resident bytes of the tree, ten times a second or less, from /proc/PID/statm,
     which takes no lock that the server needs."""
 
     def __init__(self, keeper: int, start: float) -> None:
@@ -147,7 +148,7 @@ class Watcher(threading.Thread):
 
 
 def listeners(port: int | None = None) -> dict[str, int]:
-    """The TCP sockets that listen, of this machine, by the number of their inode: the ports."""
+    """The listening TCP sockets of this machine: ports by inode number."""
     found = {}
     for name in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -160,7 +161,7 @@ def listeners(port: int | None = None) -> dict[str, int]:
 
 
 def that_listen(pids: list[int], port: int | None) -> list[int]:
-    """Those of the processes that listen on the port, or on any."""
+    """The processes that listen on the port, or on any if it is None."""
     sockets = {f"socket:[{inode}]" for inode in listeners(port)}
     found = []
     for pid in pids if sockets else ():
@@ -186,7 +187,7 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
 
 
 def hidden_from(pid: int, file: str) -> Path | None:
-    """The file, or the folder on its way, that the process's user may not read; None if it may."""
+    """The file, or a folder on its path, that the process's user may not read; None if it may."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         ids = dict(line.split(":", 1) for line in lines.splitlines() if ":" in line)
@@ -207,7 +208,7 @@ def hidden_from(pid: int, file: str) -> Path | None:
 
 
 def mapped_files(pid: int) -> list[tuple[int, int, int, str]]:
-    """Begin, end, offset and path of each mapping of a file."""
+    """Begin, end, offset and path of each file mapping."""
     text = Path(f"/proc/{pid}/maps").read_text()
     return [
         (int(m[1], 16), int(m[2], 16), int(m[3], 16), m[4])
@@ -217,14 +218,14 @@ def mapped_files(pid: int) -> list[tuple[int, int, int, str]]:
 
 
 def malloc_of(pid: int) -> str | None:
-    """The file whose malloc the process uses: where the C library's own calls of malloc lead, which
-    is where those of all its libraries do. None where that cannot be told. It is read from the
-    process's memory, so nothing is run twice for it."""
+    """The file whose malloc the process uses: where the C library's own calls of malloc lead, and
+    therefore those of all its libraries. None if unknown. It is read from the process's memory, so
+    nothing needs to run twice."""
     with contextlib.suppress(OSError, StopIteration, struct.error, ELFError):
         maps = mapped_files(pid)
         libc = next(m[3] for m in maps if re.search(r"/libc(\.so\.6|-2\.\d+\.so)$", m[3]))
         found = _leads_to(pid, libc, maps)
-        # A program that is linked to a fixed address lends malloc the address of a stub of its own.
+        # A program linked to a fixed address makes libraries call malloc through a stub of its own.
         if found and found == str(Path(f"/proc/{pid}/exe").readlink()):
             found = _leads_to(pid, found, maps) or found
         return found
@@ -251,7 +252,7 @@ def _slots(library: str) -> tuple[bool, list[int]]:
 
 @functools.lru_cache(maxsize=32)
 def _slots_of(_device: int, _inode: int, _time: int, library: str) -> tuple[bool, list[int]]:
-    """Whether its addresses are fixed, and where it keeps the address of malloc."""
+    """Whether its addresses are fixed, and where it stores the address of malloc."""
     with Path(library).open("rb") as file:
         elf = ELFFile(file)
         sections = {each.name: each for each in elf.iter_sections()}

@@ -1,4 +1,4 @@
-"""The results of a service in words and tables: the answer, the table, growth, what failed."""
+"""The results of a service as text and tables: the answer, the table, growth, failures."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ from tsmlab.study import Study
 from tsmlab.tables import STYLES, Block, Cell, Column
 from tsmlab.wording import change, change_in_full, quantity, quantity_or, rounds
 
-# In which order a reader looks for them.
+# The order in which readers look for them.
 ORDER = (
     *(THROUGHPUT, MEAN, P50, "p90_seconds", "p95_seconds", P99, "p999_seconds", "max_seconds"),
     CPU,
@@ -46,7 +46,7 @@ def blocks(study: Study) -> Iterator[Block]:
 
 
 def answer(study: Study) -> str:
-    """One sentence: what the best of the others would change, and whether any fails."""
+    """One sentence: what the best other allocator would change, and whether any fails."""
     found, served = study.comparison, answer_of(study)
     rows = [row for row in found.analysis.rows if row.allocator != found.reference]
     failing = [row for row in rows if row.failures]
@@ -76,7 +76,7 @@ def _stands(growth: Growth) -> str:
 
 
 def _changes(found: Comparison, row: Row) -> list[str]:
-    """What is shown to differ: speed, its cost, and memory, after idle time if there was any."""
+    """The changes that are shown: speed, its cost, and memory, after idle time if there was any."""
     memory = IDLE if IDLE in row.metrics else PEAK_MEMORY
     keys = dict.fromkeys((found.analysis.primary_metric, P99, THROUGHPUT, CPU, memory))
     return [
@@ -109,7 +109,8 @@ def heading(study: Study) -> list[str]:
 
 
 def shown(found: Comparison) -> list[MetricSpec]:
-    """Those that some allocator has, as one looks for them: service, cost, memory, the rest."""
+    """The metrics that some allocator has, in the order that readers expect: service, cost, memory,
+    the rest."""
     known = {key for row in found.analysis.rows for key in row.metrics}
     specs = [spec for spec in found.metrics if spec.key in known]
 
@@ -182,7 +183,7 @@ def use_it(study: Study) -> str | None:
 
 
 def provisional(found: Comparison) -> str:
-    """The numbers of the first round."""
+    """A preview after the first round."""
     specs = [spec for spec in shown(found) if spec.judged and ": " not in spec.key]
     heads = [Column("", [Cell(spec.name) for spec in specs], left=True)]
     heads += [_columns(found, row, specs)[0] for row in ordered(found)]

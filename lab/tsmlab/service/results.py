@@ -1,4 +1,4 @@
-"""What `tsmalloc service` measures, and what it says beside the comparison."""
+"""The measurements of `tsmalloc service`, and its answer besides the comparison."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ COST = MetricSpec(CPU, "CPU per request", "seconds", judged=True)
 def specs_of(
     keys: Iterable[str], metrics: Iterable[Metric], units: dict[str, Unit]
 ) -> list[MetricSpec]:
-    """The metrics of runs that have values of these keys; the first is what is ranked by: the
-    user's own, else the 99th percentile, the mean, the requests a second. Keys of a further phase
-    of load have its name before them: `burst: p99_seconds`."""
+    """The metrics of runs with values for these keys. The first one ranks: the user's own,
+    otherwise the 99th percentile, the mean, the requests a second. Keys of later load phases have
+    its name before them: `burst: p99_seconds`."""
     known = set(keys)
     served = [
         *(MetricSpec(key_of(name), name, "seconds", judged=True) for name in PERCENTILES.values()),
@@ -56,7 +56,7 @@ def specs_of(
         for p in phases
         for s in (*own, *served)
     ]
-    # What a better percentile says already is shown, and no verdict is spent on it.
+    # Shown, but not judged, if a better percentile already is.
     told = (
         {key_of("p90")} | ({P95} if P99 in known else set()) | ({MEAN} if P50 in known else set())
     )
@@ -92,8 +92,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class Growth:
-    """Of an allocator's memory under load, in bytes an hour, with its 95% interval. hours: how
-    long the load was watched."""
+    """The growth of an allocator's memory under load, in bytes an hour, with its 95% interval.
+    hours: how long the load was watched."""
 
     allocator: str
     bytes_per_hour: float
@@ -105,8 +105,8 @@ class Growth:
 
 @dataclass(frozen=True)
 class Served:
-    """The answer of service. tool and loop: of the load generator; empty where it is not known.
-    malloc_of_reference: the library whose malloc the server has under the reference."""
+    """The answer of service. tool and loop: of the load generator; empty if unknown.
+    malloc_of_reference: the library whose malloc the server uses under the reference."""
 
     setup: Setup
     tool: str

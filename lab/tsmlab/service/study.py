@@ -37,7 +37,7 @@ from tsmlab.study import Gate, GateRow, Study
 from tsmlab.trial import PADDING_VARIABLE, extra_environment_bytes
 from tsmlab.wording import names, quantity, share
 
-# A load that takes this many times as long as the reference's first one is taken to hang.
+# A load that takes this many times as long as the reference's first one is considered hung.
 TIMEOUT_FACTOR = 20.0
 MIN_TIMEOUT_SECONDS = 60.0
 SERIES_POINTS = 600
@@ -49,8 +49,8 @@ ERRORS_LIMIT = 0.001
 
 @dataclass(frozen=True)
 class Options:
-    """soak_seconds: of load on each allocator, one after the other, in place of rounds. limits: by
-    the name of a metric, how much worse it may be than the reference's."""
+    """soak_seconds: of load on each allocator, one after the other, instead of rounds. limits: for
+    each metric, how much worse than the reference it may be."""
 
     service: Service
     allocators: tuple[Allocator, ...]
@@ -64,8 +64,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Life:
-    """What was measured of one server. series: seconds and resident bytes. malloc: the library that
-    it used. killed: processes that SIGTERM did not end."""
+    """The measurements of one server. series: seconds and resident bytes. malloc: the library that
+    provided it. killed: processes that SIGTERM did not end."""
 
     ready_seconds: float
     ready: Look
@@ -97,16 +97,16 @@ def life_of(
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
-    """At most so many of them, with the peaks."""
-    return [list(point) for point in series.thinned(points, most - 2)]  # it adds the two ends
+    """At most this many of them, including the peaks."""
+    return [list(point) for point in series.thinned(points, most - 2)]  # adds the two ends
 
 
 # --- from a life to numbers -----------------------------------------------------------------------
 
 
 def memory_of(life: Life) -> Points:
-    """The series with what processes share counted once: by the share that the kernel told at the
-    borders of phases, and between them by interpolation."""
+    """The series with shared memory counted once: using the kernel's PSS at the borders of phases,
+    interpolated between them."""
     looks = [life.ready, *(each for part in life.parts for each in (part.before, part.after))]
     times = [each.at_seconds for each in looks]
     shares = [each.pss_bytes / each.rss_bytes if each.rss_bytes else 1.0 for each in looks]
@@ -123,8 +123,8 @@ def under_load(life: Life) -> Points:
 
 
 def values_of(lives: Sequence[Life]) -> dict[str, float]:
-    """All quantities of the lives of one sample. The first phase of load gives the plain names;
-    keys of further ones have the phase before them."""
+    """All quantities of the lives of one sample. The first load phase has the plain names; keys of
+    later ones begin with the phase."""
     values: dict[str, float] = {}
     parts = [part for life in lives for part in life.loaded]
     phases = list(dict.fromkeys(part.phase.name for part in parts))
@@ -156,7 +156,8 @@ def values_of(lives: Sequence[Life]) -> dict[str, float]:
 
 
 def _served(parts: Sequence[Part]) -> dict[str, float]:
-    """Of loads of one phase: of several (a soak) requests over time, and the median percentiles."""
+    """For loads of one phase; for several (a soak), requests over time, and the median
+    percentiles."""
     seconds = sum(part.seconds for part in parts)
     requests = sum(part.requests or 0.0 for part in parts)
     cpu = sum(part.cpu_seconds for part in parts)
@@ -178,7 +179,7 @@ def _served(parts: Sequence[Part]) -> dict[str, float]:
 
 @dataclass
 class Trial:
-    """Makes runs, each once. partial: soaks that are under way."""
+    """Makes runs, each once. partial: unfinished soaks."""
 
     service: Service
     largest_extra_bytes: int
@@ -189,7 +190,7 @@ class Trial:
         return self.memo.once(slot.key, Sample, lambda: self._run(slot))
 
     def _server(self, slot: Slot) -> Server:
-        """All allocators have an environment of the same size."""
+        """The environment has the same size for all allocators."""
         allocator = slot.entry.allocator
         missing = self.largest_extra_bytes - extra_environment_bytes(allocator)
         padding = "x" * (slot.padding_bytes + missing)
@@ -207,7 +208,7 @@ class Trial:
         return next(phase for phase in self.service.phases if phase.is_load)
 
     def _run(self, slot: Slot) -> Sample:
-        """A whole life. The first trial of the reference is not for its numbers, so it is short."""
+        """A whole life. The reference's first trial only checks that it works, so it is short."""
         is_probe = slot.phase == "probe"
         started = self.memo.clock()
         lives: list[Life] = []
@@ -229,8 +230,8 @@ class Trial:
         return _sample(slot, started, lives, failure)
 
     def soak(self, slot: Slot, soak_seconds: float) -> Sample:
-        """Load after load on one server, each kept in the journal as it ends. One that was
-        interrupted goes on with a new server, for the time that is left."""
+        """Load after load on one server, each saved in the journal as it ends. An interrupted soak
+        continues with a new server, for the remaining time."""
         name = slot.entry.allocator.name
         idle = [phase for phase in self.service.phases if not phase.is_load]
         sessions: list[list[Life]] = []
@@ -280,7 +281,7 @@ def _unreachable() -> Life:
 
 
 def _soaked(slot: Slot, sessions: Sequence[Sequence[Life]], failure: Failure | None) -> Sample:
-    """Each session as one life."""
+    """Merges each session into one life."""
     lives = [
         replace(
             session[-1],
@@ -295,7 +296,7 @@ def _soaked(slot: Slot, sessions: Sequence[Sequence[Life]], failure: Failure | N
 
 
 def _sample(slot: Slot, started: float, lives: list[Life], failure: Failure | None) -> Sample:
-    # Those of a life that broke off are no measurement, but their series may show why.
+    # Values of an aborted life are not measurements, but its series may show why.
     values = values_of(lives) if lives and not failure else {}
     return slot.sample(started, values, failure, {"lives": [asdict(life) for life in lives]})
 
@@ -308,7 +309,7 @@ def lives_of(sample: Sample) -> list[Life]:
 
 
 def study(options: Options, reporter: Reporter, memo: Memo) -> Outcome[Study]:
-    """Raises UserError only where nothing has been measured yet."""
+    """Raises UserError only if nothing has been measured yet."""
     return _Session(options, reporter, memo).run()
 
 
@@ -362,7 +363,7 @@ class _Session:
         return count_unresolved(analysis) + sum(row.verdict == "unresolved" for row in rows)
 
     def _gate_rows(self, analysis: Analysis) -> list[GateRow]:
-        """Those of all allocators but the reference, by the limits."""
+        """The rows of all allocators except the reference, by the limits."""
         named, reference = self.options.limits, self.options.reference.name
         limited = [spec for spec in self._question.metrics if spec.name in named]
         limits = {spec.key: named[spec.name] for spec in limited}
@@ -375,7 +376,7 @@ class _Session:
         ]
 
     def _try_reference(self) -> Sample:
-        """One short life, which must succeed; it also tells how long a load takes."""
+        """One short life, which must succeed; it also measures how long a load takes."""
         reference = self.options.reference
         slot = Slot(Entry(reference), "probe", 0, 1, 0)
         self.reporter.round_started("probe", 1, 1)
@@ -416,7 +417,7 @@ class _Session:
         return one * (len(self.options.allocators) + 1)
 
     def _after_round(self, samples: list[Sample]) -> list[Sample]:
-        """Numbers early: the first round is shown when it is there."""
+        """Early numbers: shows the first round when it is done."""
         if not self._provisional_told and self.options.rule.runs != 1:
             self._provisional_told = True
             found = self._conclude(samples, Stop("runs", "the first round"))
@@ -538,7 +539,7 @@ def _setup(options: Options) -> Setup:
     )
 
 
-# --- what may be wrong ----------------------------------------------------------------------------
+# --- warnings -------------------------------------------------------------------------------------
 
 
 def troubles_of(found: Comparison, served: results.Served) -> list[Trouble]:

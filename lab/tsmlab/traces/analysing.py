@@ -1,6 +1,6 @@
 """The analysis of one process of a trace, chunk by chunk; docs/formats/trace.md defines its terms.
 
-Memory is that of the slots and of a chunk, however long the trace is.
+Its memory holds the slots and one chunk, however long the trace is.
 """
 
 from pathlib import Path
@@ -46,7 +46,7 @@ def analyse(trace: Path, image: int | None) -> dict[str, Any]:
 
 
 def _ancestors(contents: Trace, image: int) -> list[int]:
-    """The image, the one that it was forked from, and so on."""
+    """The image, the image that it was forked from, and so on."""
     found = [image]
     while contents.images[found[-1]].birth == "fork":
         parent = contents.images[found[-1]].parent
@@ -56,7 +56,7 @@ def _ancestors(contents: Trace, image: int) -> list[int]:
 
 
 def _read(trace: Path, family: list[int], analyst: "Analyst") -> None:
-    """Hands the analyst its image's events, and before them what it inherits."""
+    """Passes the image's events to the analyst, after those that it inherits."""
     states: dict[int, Slots] = {}
     for kind, image, first, events in files.chunks(trace):
         if image not in family:
@@ -120,8 +120,8 @@ class Analyst:
         serials = self._serials(threads, is_new)
         worked = self.slots.work_out(events, first, serials)
         place = worked.place
-        grown = np.zeros(len(events), np.int64)  # of each event: how many bytes it allocated
-        changed = np.zeros(len(events), np.int64)  # and by how much live bytes changed
+        grown = np.zeros(len(events), np.int64)  # bytes that each event allocated
+        changed = np.zeros(len(events), np.int64)  # and the change in live bytes
         own_size = np.where(worked.is_free, 0, size[place])
         changed[place] = own_size - worked.before
         grown[place] = np.where(worked.is_free, 0, np.maximum(changed[place], 0))
@@ -162,7 +162,7 @@ class Analyst:
             self._sum(bytes_)[:] += sums(threads, sizes, count)
 
     def _serials(self, threads: Ints, is_new: Any) -> Ints:
-        """How many allocations each event's thread has made, its own included."""
+        """How many allocations each event's thread has made, including this one."""
         order = np.argsort(threads, kind="stable")
         made = np.cumsum(is_new[order])
         starts = np.searchsorted(threads[order], threads[order])  # of each thread's part
@@ -213,7 +213,7 @@ class Analyst:
         self.amounts[name] += [len(sizes), int(sizes.sum())]
 
     def _end_chains(self, births: Rows, sizes: Ints) -> None:
-        """Of objects that are resized no more."""
+        """For objects that are not resized any more."""
         own = (births["thread"] != INHERITED) & (births["resizes"] > 0)
         last, first_size = sizes[own], births["first_size"][own]
         self.chain_lengths.add(births["resizes"][own].astype(np.int64))
@@ -221,7 +221,7 @@ class Analyst:
         self.chain_growth.add(_thousandths(last[grown], first_size[grown]))
 
     def _note_course(self, first: int, events: Events, worked: Worked, changed: Ints) -> None:
-        """Live bytes over the events: the peak, and the curve."""
+        """Live bytes over the events: their peak and curve."""
         live_bytes = int(self.live[1]) + np.cumsum(changed)
         came = np.zeros(len(events), np.int64)
         came[worked.place] = worked.is_new.astype(np.int64) - worked.is_free
@@ -369,7 +369,7 @@ def _amount(objects: int, bytes_: int) -> dict[str, int]:
 
 
 def _heaviest(weight: Ints, *columns: Ints) -> list[list[int]]:
-    """Rows of these columns, those with most weight first; those of equal weight in their order."""
+    """Rows of these columns, sorted by descending weight; ties keep their order."""
     order = np.argsort(-weight, kind="stable")[:MOST_SIZES]
     rows: list[list[int]] = np.stack(columns, axis=1)[order[weight[order] > 0]].tolist()
     return rows

@@ -1,4 +1,4 @@
-"""The analysis of a trace, as the rest of the lab reads it.
+"""The analysis of a trace, as used by the rest of the lab.
 
 Only this file and analysing.py know the names of the fields; docs/formats/trace.md defines them.
 """
@@ -34,7 +34,7 @@ class SizeRow(NamedTuple):
 
 
 class SizeBucket(NamedTuple):
-    """An eighth of an octave of sizes: those up to `upper`, above the bucket before."""
+    """An eighth of an octave of sizes: up to `upper`, and above the bucket before."""
 
     upper: int
     allocations: int
@@ -47,14 +47,14 @@ class SizeBucket(NamedTuple):
 
     @property
     def lower(self) -> int:
-        """The bound of the bucket below."""
+        """The upper bound of the bucket below."""
         if self.upper <= 8:
             return max(0, self.upper - 1)
         return self.upper - (1 << ((self.upper - 1).bit_length() - 1)) // 8
 
 
 class CurvePoint(NamedTuple):
-    """A stretch of events: its last one, and live bytes then and at the highest within it."""
+    """A stretch of events: its last one, and live bytes then and at their highest."""
 
     event: int
     time_ns: int
@@ -78,7 +78,7 @@ class LeftSize(NamedTuple):
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """In one measure. Quantiles are upper ends of buckets, 32 to an octave."""
+    """Lifetimes in one unit. Quantiles are upper ends of buckets, 32 to an octave."""
 
     raw: Mapping[str, Any]
 
@@ -103,8 +103,8 @@ def _as_it_is(raw: Any) -> Mapping[str, Any]:
 class TraceAnalysis:
     """The answer. `raw` is what `tsmalloc analyze --json` prints.
 
-    freed_objects: those that have a lifetime. peak_event: None where there was never more than in
-    the beginning. threads: the busiest, by number."""
+    freed_objects: the objects with a lifetime. peak_event: None if there was never more than at the
+    beginning. threads: the busiest, by number."""
 
     raw: Mapping[str, Any]
 
@@ -138,17 +138,17 @@ class TraceAnalysis:
 
     @property
     def temporary_share(self) -> float:
-        """Of all allocations."""
+        """As a share of all allocations."""
         return _share(self.amount("temporaries").objects, self.amount("allocations").objects)
 
     @property
     def cross_thread_share(self) -> float:
-        """Of the frees of objects that the image allocated itself."""
+        """As a share of the frees of objects that the image allocated itself."""
         return _share(self.amount("cross_thread_frees").objects, self.amount("frees").objects)
 
     @property
     def median_size(self) -> int:
-        """The upper end of the bucket with the middle allocation."""
+        """The upper end of the bucket that contains the median allocation."""
         half, seen = self.amount("allocations").objects / 2, 0
         for bucket in self.buckets:
             seen += bucket.allocations
@@ -166,7 +166,7 @@ def analyse(trace: Path, image: int | None = None) -> TraceAnalysis:
 
 
 def to_json(found: TraceAnalysis) -> str:
-    """The answer as `tsmalloc analyze --json` prints it, on a line."""
+    """The answer as one line of JSON, as `tsmalloc analyze --json` prints it."""
     return json.dumps(with_checksum(found.raw))
 
 

@@ -1,7 +1,7 @@
 """An analysis as text: the answer, the sums, then tables.
 
-A first look at a trace tells what the program does with its memory, on one screen or two. Every
-number is in the analysis.
+An overview of what the program does with its memory, on one or two screens. Every number is in the
+analysis.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def answer(analysis: TraceAnalysis) -> str:
 
 
 def damage_lines(analysis: TraceAnalysis) -> list[str]:
-    """What the trace lacks: before anything else is said."""
+    """Parts that the trace lacks; comes before anything else."""
     if analysis.is_finished:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Counts of quantities that span many orders of magnitude, from arrays of them.
+"""Histograms of quantities that span many orders of magnitude, from arrays.
 
 Buckets divide each octave (2^k, 2^(k+1)] into equal parts, and a bound belongs to the bucket below
 it, as with size classes: 16 and 9 share an octave, 17 does not. All sums are exact.
@@ -11,15 +11,15 @@ Ints = npt.NDArray[np.int64]
 
 FINE_BITS = 5  # 32 buckets an octave: quantiles are at most 3.2% too high
 EIGHTHS = 3
-# Different sizes that are counted one by one; beyond them, those above 1 MiB are counted at the
+# Different sizes that are counted separately; beyond this number, sizes above 1 MiB count as the
 # bound of their bucket.
 MOST_SIZES = 1 << 20
 MOST_EXACT_SIZE = 1 << 20
 
 
 def bucket(values: Ints, bits: int) -> Ints:
-    """The number of the bucket of each value; 0 has bucket 0 to itself, as has each value up to
-    2^bits."""
+    """The number of the bucket of each value; 0 and each value up to 2^bits have a bucket of their
+    own."""
     below = np.maximum(values - 1, 0)
     octave = np.frexp(below.astype(np.float64))[1].astype(np.int64) - 1
     octave = np.maximum(octave, 0)
@@ -40,7 +40,7 @@ def upper(index: int, bits: int) -> int:
 
 
 def sums(groups: Ints, values: Ints, length: int) -> Ints:
-    """The sum of the values of each group; unlike bincount's, without rounding."""
+    """The sum of the values of each group; without rounding, unlike bincount's."""
     low = np.bincount(groups, weights=values & 0xFFFFFF, minlength=length)
     middle = np.bincount(groups, weights=(values >> 24) & 0xFFFFFF, minlength=length)
     high = np.bincount(groups, weights=values >> 48, minlength=length)
@@ -69,7 +69,8 @@ class Histogram:
         return int(self.objects.sum())
 
     def quantile(self, share: float) -> int:
-        """The least bound that at least this share does not exceed; never above the highest."""
+        """The smallest bound that at least this share of the values does not exceed; never above
+        the highest value."""
         if not self.count:
             return self.highest
         seen = np.cumsum(self.objects)

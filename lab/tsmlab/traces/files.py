@@ -1,7 +1,7 @@
-"""Trace files: what is in one, and its events as numpy arrays.
+"""Trace files: their contents, with events as numpy arrays.
 
-docs/formats/trace.md describes the format. bin/trace reads it, checks it, and hands it on plain, so
-Python needs no zstd.
+docs/formats/trace.md describes the format. bin/trace reads, checks and decompresses it, so Python
+needs no zstd.
 """
 
 import subprocess
@@ -40,7 +40,7 @@ _BODY_BYTES = {IMAGE: 152, 3: 24, 4: 16}
 
 @dataclass(frozen=True)
 class Program:
-    """One program image of a trace. number: what --image calls it."""
+    """One program image of a trace. number: the argument of --image."""
 
     number: int
     name: str
@@ -49,7 +49,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Image:
-    """One process image, as `trace info` tells it. birth: root, fork, exec or orphan."""
+    """One process image, as printed by `trace info`. birth: root, fork, exec or orphan."""
 
     number: int
     birth: str
@@ -69,7 +69,8 @@ class Image:
 
 @dataclass(frozen=True)
 class Trace:
-    """What is in a trace. is_finished: false if the recorder was killed; what it wrote is there."""
+    """The contents of a trace. is_finished: false if the recorder was killed; the events until then
+    are there."""
 
     path: Path
     bytes: int
@@ -82,7 +83,7 @@ class Trace:
         return max(self.images, key=lambda image: image.events)
 
     def family(self, first: int) -> set[int]:
-        """An image and all that were forked from it."""
+        """An image and all images forked from it."""
         found = {first}
         for image in self.images[first + 1 :]:
             if image.birth == "fork" and image.parent in found:
@@ -90,8 +91,8 @@ class Trace:
         return found
 
     def chosen(self, number: int | None) -> Image:
-        """What replay begins with: this image, or the program that makes the most events together
-        with its forks. Raises UserError for one that nothing can begin with."""
+        """The image to replay: this one, or the program with the most events, forks included.
+        Raises UserError for one that a replay cannot begin with."""
         if number is None:
             programs = [image for image in self.images if image.birth != "fork"]
             return max(programs, key=lambda image: self._events_of(self.family(image.number)))
@@ -124,7 +125,7 @@ def programs(found: Sequence[Program], most: int = 3) -> str:
 
 
 def check_traces(traces: Sequence[Path]) -> None:
-    """Raises UserError for the first that is no file, before anything takes time."""
+    """Raises UserError for the first that is not a file, before anything takes time."""
     for trace in traces:
         if trace.is_dir():
             raise UserError(f"{trace} is a directory.", f"Give the traces in it: {trace}/*{SUFFIX}")
@@ -138,7 +139,7 @@ def check_traces(traces: Sequence[Path]) -> None:
 
 
 def look_into(trace: Path) -> Trace:
-    """Reads all of it; raises UserError if it is damaged, or has no event."""
+    """Reads the whole trace; raises UserError if it is damaged, or has no events."""
     done = subprocess.run(
         [paths.tool("trace"), "info", trace],
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
@@ -153,7 +154,7 @@ def look_into(trace: Path) -> Trace:
 
 
 def _complaint(stderr: bytes, status: int) -> UserError:
-    """What bin/trace said: a sentence, and after the last semicolon the remedy."""
+    """Splits the message of bin/trace: a sentence, and after the last semicolon the remedy."""
     said = stderr.decode(errors="replace").strip().removeprefix("trace: ")
     fault, _, remedy = said.rpartition("; ")
     if not fault:

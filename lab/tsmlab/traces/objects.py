@@ -1,7 +1,7 @@
-"""Objects in slots: for the events of a chunk, what lived in their slots before, and since when.
+"""Objects in slots: for the events of a chunk, which object was in the slot before, and since when.
 
-The state of a process is an array over its slots; each chunk of events is worked out at once,
-sorted by slot.
+The state of a process is an array over its slots; each chunk of events is processed at once, sorted
+by slot.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from tsmlab.traces.files import ALIGNED, FREE, REALLOC, Events
 
 Bools = npt.NDArray[np.bool_]
 
-INHERITED = -1  # the thread of an object that lived when the process was forked
+INHERITED = -1  # the thread of an object that was alive when the process was forked
 
-# Of each slot: the object in it, as of its allocation; size and resizes as they are now.
+# For each slot: the object in it, as allocated, with its current size and number of resizes.
 FIELDS = {"size": np.int64, "first_size": np.int64, "event": np.int64, "ns": np.int64,
           "clock": np.int64, "serial": np.int64, "thread": np.int32, "resizes": np.uint32,
           "generation": np.uint32, "lives": np.bool_}  # fmt: skip
@@ -47,13 +47,13 @@ class Worked:
 
 
 class Slots:
-    """What lives in the slots of a process."""
+    """The live objects in the slots of a process."""
 
     def __init__(self, rows: Rows | None = None) -> None:
         self.rows = rows or {name: np.zeros(0, kind) for name, kind in FIELDS.items()}
 
     def forked(self) -> "Slots":
-        """The same for a child: all that lives is inherited."""
+        """A copy for a child: all live objects are inherited."""
         child = Slots({name: values.copy() for name, values in self.rows.items()})
         child.rows["thread"][:] = INHERITED
         child.rows["resizes"][:] = 0
@@ -65,14 +65,14 @@ class Slots:
         return {name: values[lives] for name, values in self.rows.items()}
 
     def living_after(self, worked: Worked, events: Events, last: int) -> Rows:
-        """What lives after the event at this place of the chunk."""
+        """The objects that are alive after the event at this place of the chunk."""
         copy = Slots({name: values.copy() for name, values in self.rows.items()})
         copy.apply(worked, events, last)
         return copy.living
 
     def work_out(self, events: Events, first: int, serials: Ints) -> Worked:
-        """first: the number of the first event. serials: of each, how many allocations its thread
-        has made, its own included."""
+        """first: the number of the first event. serials: for each event, how many allocations its
+        thread has made, including this one."""
         place = np.flatnonzero(events["kind"] <= FREE)
         place = place[np.argsort(events["slot"][place], kind="stable")]
         own = events[place]
@@ -84,7 +84,7 @@ class Slots:
         size = own["size"].astype(np.int64)
 
         def earlier(values: npt.NDArray[Any], state: str) -> npt.NDArray[Any]:
-            """The value of the event before in the same slot, or the state's."""
+            """The value of the previous event in the same slot, or the state's."""
             found = np.empty_like(values)
             found[1:] = values[:-1]
             found[starts] = self.rows[state][slot[starts]]
@@ -92,13 +92,14 @@ class Slots:
 
         lived = earlier(~is_free, "lives")
         before = earlier(np.where(is_free, 0, size), "size")
-        # Generations go up with each free: of all frees so far less those before the slot's first.
+        # Each free increments the generation: count all frees so far minus those before the slot's
+        # first.
         freed = np.cumsum(is_free) - is_free
         old = self.rows["generation"][slot].astype(np.int64)
         generation = old + freed - freed[_group_starts(starts)]
         if np.any(lived == is_new) or np.any(generation != own["generation"]):
             raise Damaged
-        head = _group_starts(starts | is_new)  # the first event here of each object
+        head = _group_starts(starts | is_new)  # the first event of each object here
         made = is_new[head]
         first_places, older = head[made], slot[~made]
         birth: Rows = {"size": size}
@@ -117,7 +118,7 @@ class Slots:
         return Worked(place, made_at, before * lived, birth, is_new, is_resize, is_free)
 
     def apply(self, worked: Worked, events: Events, last: int | None = None) -> None:
-        """The chunk's events, or those up to a place, have happened."""
+        """Applies the chunk's events, or those up to a place."""
         kept = np.arange(len(worked.place))
         if last is not None:
             kept = np.flatnonzero(worked.place <= last)
@@ -143,5 +144,5 @@ class Slots:
 
 
 def _group_starts(starts: Bools) -> Ints:
-    """For each element the place of the first of its group."""
+    """For each element, the place of the first one in its group."""
     return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))

@@ -1,8 +1,9 @@
 """Records a program's heap events into a trace, with the native tool `record`.
 
-What can be known before anything runs is worth an answer with a remedy: is there such a program,
-can anything be preloaded into it, may the file be written? So is what `record` tells afterwards:
-programs that escaped it, and events that make no sense. If nothing was recorded, that is an error.
+Problems that can be found before anything runs are reported with a remedy: a missing program, one
+that nothing can be preloaded into, a file that cannot be written. So are the problems that `record`
+reports afterwards: programs that escaped it, and inconsistent events. It is an error if nothing was
+recorded.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ _MANY_NAMES = 5
 
 @dataclass(frozen=True)
 class RecordedImage:
-    """The facts of one program in one process; a process that execs has several, and a forked child
-    has its own.
+    """One program in one process; a process that execs has several, and a forked child has its own.
 
-    end: "exited", "exec", "killed" or "unknown". missed_frees: addresses that were handed out again
-    without a free; one is recorded. lost_events: that found no room.
+    end: "exited", "exec", "killed" or "unknown". missed_frees: addresses that were returned again
+    without a free, which is then added. lost_events: events for which there was no room.
     """
 
     image: int
@@ -47,7 +47,7 @@ class RecordedImage:
 
 @dataclass(frozen=True)
 class Recording(Ended):
-    """The answer of `record` to a run; docs/formats/trace.md describes the fields."""
+    """The result of `record`; docs/formats/trace.md describes the fields."""
 
     trace: Path
     wall_ns: int
@@ -72,7 +72,7 @@ class Recording(Ended):
         return cast(Recording, records.restore(Recording, raw | told))
 
     def warnings(self) -> list[str]:
-        """The parts that the trace lacks, or holds only approximately."""
+        """The parts that the trace lacks, or has only approximately."""
         said = [
             f"{program} was not recorded: it is static or setuid, or was started with a "
             "different environment. Details: tsmalloc doctor PROGRAM"
@@ -105,7 +105,7 @@ class Recording(Ended):
 
 @dataclass(frozen=True)
 class Request:
-    """The program to record, and how. env: changes of the program's environment."""
+    """The program to record, and how. env: changes to the program's environment."""
 
     command: tuple[str, ...]
     trace: Path
@@ -122,7 +122,7 @@ def default_trace(command: Sequence[str]) -> Path:
 
 
 def check(request: Request) -> None:
-    """Raises UserError for a recording that would be in vain."""
+    """Raises UserError if a recording would be useless."""
     diagnose(request.command).heed()
     trace = request.trace
     if trace.is_dir():
@@ -138,8 +138,8 @@ def check(request: Request) -> None:
 
 
 def record(request: Request) -> Recording:
-    """Runs the command once. A program that fails is an answer, not an error; UserError if nothing
-    was recorded, or not all could be written."""
+    """Runs the command once. A failing program is a result, not an error; raises UserError if
+    nothing was recorded, or not everything could be written."""
     tool = NativeTool(paths.tool("record"))
     recording = Recording.from_json(request.trace, tool.run(arguments_of(request)))
     if recording.spawn_error:

@@ -1,5 +1,5 @@
-"""What only a replay can tell, beside the comparison of a trace under a schedule: its own line
-of each run, and what follows from them.
+"""Results that only replays have, besides the comparison of a trace under a schedule: replay's own
+line for each run, and what follows from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE_SCHEMA = "tsmalloc-replay/1"
 
 @dataclass(frozen=True)
 class Point:
-    """A moment: after so many events, what was requested, and what was resident for it."""
+    """The state after this many events: requested bytes, and resident bytes for them."""
 
     event: int
     live_bytes: int
@@ -39,7 +39,7 @@ class Latencies:
     buckets: tuple[tuple[int, int], ...]
 
     def quantile_ns(self, share: float) -> int:
-        """The upper end of the bucket in which this share of the calls is complete."""
+        """The upper end of the bucket in which this share of the calls is reached."""
         wanted, seen = share * self.calls, 0
         for upper, calls in self.buckets:
             seen += calls
@@ -50,8 +50,8 @@ class Latencies:
 
 @dataclass(frozen=True)
 class ThreadShare:
-    """The share of a thread under a schedule: ticks that it got, in which it could not run, and
-    that it was owed."""
+    """The share of a thread under a schedule: ticks that it got, ticks when it could not run, and
+    ticks that it was owed."""
 
     thread: int
     tickets: int
@@ -62,7 +62,7 @@ class ThreadShare:
 
 @dataclass(frozen=True)
 class ReplayLine:
-    """The line. `raw` is what was printed."""
+    """The output line of replay. `raw` is the line as printed."""
 
     raw: Mapping[str, Any]
 
@@ -82,14 +82,14 @@ class ReplayLine:
 
     @property
     def peak_live_bytes(self) -> int:
-        """The most that was requested at once in this order of calls; with real threads, whose
-        order is not known to the call, that of the recorded one."""
+        """The most bytes requested at once in this order of calls; with real threads, whose order
+        is not known exactly, in the recorded order."""
         is_exact = self.raw["schedule"] not in ("asap", "paced")
         return int(self.raw["peak_live_bytes"]) if is_exact else self.planned_peak_bytes
 
     @property
     def settled_resident_bytes(self) -> int | None:
-        """After all was freed, and some idling."""
+        """After everything was freed, and some idle time."""
         settled = whole_or_none(self.raw["settled_resident_bytes"])
         return whole_or_none(self.raw["freed_resident_bytes"]) if settled is None else settled
 
@@ -99,12 +99,12 @@ class ReplayLine:
 
     @property
     def memory(self) -> list[list[int]]:
-        """All that samples tell, to be held against another run's."""
+        """Everything in the samples, for comparison with another run."""
         return [list(sample) for sample in self.raw["samples"] or []]
 
     @property
     def latencies(self) -> dict[str, Latencies]:
-        """By kind of call; empty if they were not measured."""
+        """By kind of call; empty if not measured."""
         told = (self.raw["latency"] or {}).items()
         return {
             kind: Latencies(
@@ -126,15 +126,15 @@ class ReplayLine:
 
     @property
     def at_peak(self) -> float | None:
-        """Fragmentation by the peaks: how much more was resident than was ever requested at once,
-        as a share (Johnstone and Wilson's fourth measure)."""
+        """Fragmentation by the peaks: how much more was resident than ever requested at once, as a
+        share (Johnstone and Wilson's fourth measure)."""
         peak = self.peak_resident_bytes
         return peak / self.peak_live_bytes - 1.0 if peak and self.peak_live_bytes else None
 
     @property
     def over_time(self) -> float | None:
-        """Fragmentation over the whole replay: the mean of what was resident, over that of what was
-        requested, less one (their first, with each sample by its size)."""
+        """Fragmentation over the whole replay: mean resident bytes over mean requested bytes, minus
+        one (their first measure, with each sample weighted by its size)."""
         live = sum(point.live_bytes for point in self.points)
         resident = sum(point.resident_bytes for point in self.points)
         return resident / live - 1.0 if live else None
@@ -168,8 +168,8 @@ def merged(parts: list[Latencies]) -> Latencies:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """What was replayed. calls: objects by kind of call; of the first process. program: with which
-    the replay begins. others: what is in the trace and not replayed, the busiest first."""
+    """What was replayed. calls: objects by kind of call, in the first process. program: the first
+    one replayed. others: programs of the trace that are not replayed, the busiest first."""
 
     name: str
     sha256: str
@@ -196,7 +196,7 @@ class TraceInfo:
 
 @dataclass(frozen=True)
 class Latency:
-    """One kind of call, all measured runs together."""
+    """One kind of call, over all measured runs."""
 
     kind: str
     calls: int
@@ -211,8 +211,9 @@ class Latency:
 class Finding:
     """One allocator in one replay: medians over the measured runs that did not fail.
 
-    at_peak, over_time: fragmentation, as shares of what was requested. same_addresses, same_memory:
-    whether all runs had the same; None where that is not to be expected, or of fewer than two runs.
+    at_peak, over_time: fragmentation, as shares of the requested bytes. same_addresses,
+    same_memory: whether they were equal in all runs; None if that is not expected, or with fewer
+    than two runs.
     """
 
     allocator: str
@@ -229,7 +230,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Replayed:
-    """One trace under one schedule. shares: empty unless the schedule gives shares."""
+    """One trace under one schedule. shares: empty unless the schedule assigns shares."""
 
     trace: TraceInfo
     schedule: str
@@ -240,7 +241,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """The options that replay itself was given; those of the rounds are in each comparison."""
+    """The options of replay itself; those of the rounds are in each comparison."""
 
     schedules: list[str]
     tickets: str | None
@@ -256,7 +257,7 @@ class ReplaySettings:
 
 @dataclass(frozen=True)
 class Replays:
-    """The answer of replay: what each part of the study is of."""
+    """The answer of replay: trace and schedule of each part of the study."""
 
     settings: ReplaySettings
     reference: str
@@ -268,7 +269,7 @@ class Replays:
 
 @dataclass(frozen=True)
 class Replay(Replayed):
-    """With its comparison."""
+    """A replay with its comparison."""
 
     comparison: Comparison
 
@@ -278,7 +279,7 @@ class Replay(Replayed):
 
     @property
     def lower_bound_bytes(self) -> int:
-        """The most that was requested at once, which is the least that an allocator can need."""
+        """The most bytes requested at once, which is the least that any allocator can need."""
         lines = filter(None, map(line_of, self.comparison.samples))
         return next((line.peak_live_bytes for line in lines), self.trace.peak_live_bytes)
 
@@ -294,7 +295,7 @@ def replays_of(study: Study) -> list[Replay]:
 
 
 def by_trace(study: Study) -> list[list[Replay]]:
-    """Those of each trace together."""
+    """The replays of each trace together."""
     found: dict[tuple[str, str], list[Replay]] = {}
     for replay in replays_of(study):
         found.setdefault(replay.trace.key, []).append(replay)
@@ -302,5 +303,5 @@ def by_trace(study: Study) -> list[list[Replay]]:
 
 
 def is_deterministic(schedule: str) -> bool:
-    """Whether it makes the same calls in the same order in every run."""
+    """Whether the schedule makes the same calls in the same order in every run."""
     return schedule not in ("asap", "paced")

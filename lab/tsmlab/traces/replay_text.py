@@ -1,5 +1,5 @@
-"""Replays in words and tables: what a comparison says, and then what only a replay can tell:
-fragmentation, latencies, and whether all of it is the same in every run.
+"""Replays as text and tables: the comparison, then what only replays have: fragmentation,
+latencies, and whether everything is the same in every run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ MOST_SHARES = 8
 
 
 def blocks(study: Study) -> Iterator[Block]:
-    """For each trace: one schedule in full, or several side by side."""
+    """For each trace: one schedule in full, or several next to each other."""
     for own in by_trace(study):
         yield Block(lines=list(map(answer, own)), style="bold")
         yield Block(lines=list(heading(own)))
@@ -34,7 +34,7 @@ def blocks(study: Study) -> Iterator[Block]:
 
 
 def answer(replay: Replay) -> str:
-    """Of runs that repeat, times say nothing, and memory all."""
+    """For a deterministic schedule, times are meaningless, and memory decides."""
     found = [each for each in replay.findings if each.peak_bytes is not None]
     if not replay.is_deterministic or not found:
         return render.answers(replay.comparison)[0]
@@ -76,7 +76,7 @@ def heading(replays: Sequence[Replay]) -> Iterator[str]:
 
 
 def _one(replay: Replay) -> Iterator[Block]:
-    """Time and peak with their verdicts, then what only a replay tells."""
+    """Time and peak with their verdicts, then what only replays have."""
     comparison = replay.comparison
     rows = render.ranked_rows(comparison)
     if rows:
@@ -113,7 +113,7 @@ def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
 
 
 def _repeated(replays: Sequence[Replay]) -> Iterator[str]:
-    """Whether runs were the same; schedules of which the same is to be said, together."""
+    """Whether runs were the same; schedules with the same result are reported together."""
     said: dict[str, list[str]] = {}
     for replay in replays:
         for line in repeatability(replay):
@@ -125,7 +125,7 @@ def _repeated(replays: Sequence[Replay]) -> Iterator[str]:
 
 
 def _shares(replay: Replay) -> Block | None:
-    """Of the threads that were owed most; None for a single thread, which gets everything."""
+    """For the threads that were owed most; None for a single thread, which gets everything."""
     if len(replay.shares) < 2:
         return None
     shown = most_owed(replay)
@@ -138,14 +138,14 @@ def _shares(replay: Replay) -> Block | None:
 
 
 def most_owed(replay: Replay) -> list[ThreadShare]:
-    """Those for which a share matters most, by number."""
+    """The threads for which a share matters most, by number."""
     kept = sorted(replay.shares, key=lambda share: -share.owed)[:MOST_SHARES]
     return sorted(kept, key=lambda share: share.thread)
 
 
 def verdicts(replay: Replay) -> list[tuple[str, str]]:
-    """The sentences of a comparison but the last, which would say how to replay faster; and whether
-    the runs were the same."""
+    """The sentences of a comparison except the last, which would say how to replay faster; and
+    whether the runs were the same."""
     found = [(label, text) for label, text in render.verdict_lines(replay.comparison)
              if label != "use it"]  # fmt: skip
     recommended = replay.comparison.analysis.recommended
@@ -162,7 +162,8 @@ DIFFERS = "red"
 
 
 def percent(fraction: float | None) -> str:
-    """Fragmentation is told to a hundredth of a per cent: where it repeats, digits are no noise."""
+    """Fragmentation is printed to a hundredth of a per cent: if it repeats, the digits are not
+    noise."""
     return "-" if fraction is None else f"{fraction * 100.0:.2f}%"
 
 
@@ -171,8 +172,7 @@ def size(value: int | None) -> str:
 
 
 def memory_columns(replay: Replay) -> list[Column]:
-    """A row for each allocator that was replayed, the least memory first, after one for the least
-    that any could need."""
+    """A row for each replayed allocator, the least memory first, below one for the lower bound."""
     found = sorted(
         (f for f in replay.findings if f.runs),
         key=lambda f: (f.peak_bytes is None, f.peak_bytes or 0),
@@ -248,7 +248,7 @@ def got_over_owed(share: ThreadShare) -> str:
 
 
 def fit_columns(replays: Sequence[Replay]) -> list[Column]:
-    """One trace under several schedules: fragmentation over time, with that at the peak."""
+    """One trace under several schedules: fragmentation over time, and at the peak."""
     allocators = list(dict.fromkeys(f.allocator for r in replays for f in r.findings))
     columns = [Column("allocator", [Cell(name) for name in allocators], left=True)]
     for replay in replays:

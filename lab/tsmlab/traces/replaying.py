@@ -1,9 +1,9 @@
 """The flow of `tsmalloc replay`: a comparison of each trace under each schedule.
 
 A replay is a program like any other, so compare.py runs and judges it. This module has the
-differences: time and memory are what replay says of itself, so that reading the trace and starting
-the process are not part of them. Whatever ends the replays early, the outcome holds all that were
-made until then.
+differences: time and memory are as reported by replay itself, so that they exclude reading the
+trace and starting the process. If the replays end early, the outcome has all that were made until
+then.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,10 +32,10 @@ from tsmlab.traces.files import Program as Recorded
 from tsmlab.traces.replay_results import line_of
 from tsmlab.trial import Program
 
-# Schedules that give shares, for which `all` stands.
+# The schedules that assign shares, which `all` means.
 FAIR = ("round-robin", "lottery", "stride")
 SCHEDULES = ("asap", "paced", "recorded", *FAIR)
-# A deterministic replay is run twice, to see that it is one.
+# A deterministic replay runs twice, to verify that it is deterministic.
 DETERMINISTIC_ROUNDS = 2
 SAMPLES = 200
 SETTLE_SECONDS = 0.1
@@ -48,9 +48,9 @@ METRICS = (
     MetricSpec(AT_PEAK, "fragmentation at the peak", "number", judged=False),
     MetricSpec(OVER_TIME, "fragmentation over time", "number", judged=False),
 )
-# Warnings of a comparison that do not hold for replays: their time has no start of a process in it,
-# and what is the same in every run needs no more rounds. Its time is mostly that of changing
-# threads, which is not to be compared.
+# Warnings of a comparison that do not apply to replays: their time does not include starting a
+# process, and what is the same in every run needs no more rounds. Most of the time goes into
+# switching threads, which is not worth comparing.
 _NOT_OF_REPLAYS = frozenset({"short-runs", "few-calls", "several-processes"})
 _NOT_OF_DETERMINISTIC_ONES = frozenset({"few-rounds", "noise-floor", "first-round", "drift"})
 
@@ -58,7 +58,7 @@ _NOT_OF_DETERMINISTIC_ONES = frozenset({"few-rounds", "noise-floor", "first-roun
 @dataclass(frozen=True)
 class Options:
     """The options of a replay; the allocators include the reference. rounds: None for as many as
-    the verdicts need, or twice under a deterministic schedule."""
+    the verdicts need, or two under a deterministic schedule."""
 
     traces: tuple[Path, ...]
     allocators: tuple[Allocator, ...]
@@ -86,9 +86,9 @@ class Options:
 
 
 class ReplayExecutor:
-    """Makes a replay's own figures those of its measurement; of other programs it changes nothing.
+    """Replaces a replay's measurement by its own figures; leaves other programs alone.
 
-    Time is that between the first call and the last, memory what was resident for the allocator.
+    Time is from the first call to the last, memory what was resident for the allocator.
     """
 
     def __init__(self, executor: Executor, program: Path) -> None:
@@ -118,8 +118,8 @@ Look = Callable[[Path], Trace]
 
 @dataclass(frozen=True)
 class Subject:
-    """A trace to replay. name: its own, or its path where several have the same. others: programs
-    of the trace that are not replayed, the busiest first."""
+    """A trace to replay. name: its own, or its path if several have the same. others: programs of
+    the trace that are not replayed, the busiest first."""
 
     name: str
     trace: Trace
@@ -128,7 +128,7 @@ class Subject:
 
 
 def subjects(options: Options, look: Look) -> Iterator[Subject]:
-    """One after the other; raises UserError for the first that cannot be replayed."""
+    """Checks one after the other; raises UserError for the first that cannot be replayed."""
     names = [trace_name(path) for path in options.traces]
     for path, name in zip(options.traces, names, strict=True):
         trace = look(path)
@@ -152,7 +152,8 @@ def replay(
     look: Look = look_into,
     fleet: Fleet | None = None,
 ) -> Outcome[Study]:
-    """All replays. Raises UserError and KeyboardInterrupt only where nothing has been measured."""
+    """Runs all replays. Raises UserError and KeyboardInterrupt only if nothing has been
+    measured."""
     created = memo.once("created", str, records.now)
     described = memo.once("machine", Machine, machine.describe)
 
@@ -206,7 +207,7 @@ def replay(
 def _side_by_side(
     fleet: Fleet, replayed: Callable[..., Made], parts: Iterable[tuple[Subject, str, Memo]]
 ) -> Iterator[Made]:
-    """As many at once as the fleet makes rounds; told in the order of the parts."""
+    """Runs as many at once as the fleet makes rounds; reports in the order of the parts."""
     with ThreadPoolExecutor(fleet.size) as pool:
         try:
             begun = [pool.submit(replayed, *part) for part in parts]
@@ -220,7 +221,7 @@ def _side_by_side(
 
 
 def command_of(options: Options, schedule: str, trace: Path, program: Path) -> tuple[str, ...]:
-    """How replay is called; each schedule is told what concerns it."""
+    """The command line of replay; each schedule gets the options that concern it."""
     words = [str(program), "--schedule", schedule, "--touch", options.touch]
     words += ["--samples", str(SAMPLES), "--settle", f"{options.settle_seconds:g}"]
     if schedule in FAIR and options.quantum is not None:
@@ -251,11 +252,11 @@ def _comparison_options(
         warmup_rounds=0 if replay_results.is_deterministic(schedule) else compare.WARMUP_ROUNDS,
         timeout_seconds=options.timeout_seconds,
         margin=options.margin,
-        check_output=False,  # addresses and times are part of it
+        check_output=False,  # output includes addresses and times
         consult_doctor=False,
         cpus=options.cpus,
         more_metrics=METRICS,
-        # Where the stack lies may decide where an allocator puts its memory.
+        # The position of the stack may decide where an allocator puts its memory.
         vary_layout=not replay_results.is_deterministic(schedule),
         unfit_warnings=_NOT_OF_REPLAYS
         | (
@@ -269,7 +270,7 @@ def _finished(
 ) -> tuple[replay_results.Replayed, Comparison]:
     comparison = _tidied(comparison, subject, schedule)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
-    first = lines[0]  # of the reference's trial, which must succeed
+    first = lines[0]  # from the reference's trial, which must succeed
     found = replay_results.Replayed(
         trace=_trace_info(subject, first),
         schedule=schedule,
@@ -283,20 +284,20 @@ def _finished(
 
 
 def _tidied(comparison: Comparison, subject: Subject, schedule: str) -> Comparison:
-    """Without the folder of the trace."""
+    """Removes the folder of the trace from the command."""
     command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
     name = f"{subject.name}, {schedule}"
     return replace(comparison, name=name, command=command)
 
 
 def _measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_results.ReplayLine]:
-    """Of one allocator's measured runs that did not fail."""
+    """For one allocator's measured runs that did not fail."""
     own = [s for s in samples if s.allocator == allocator and s.phase == "measured"]
     return [line for sample in own if (line := line_of(sample)) is not None]
 
 
 def all_latencies(samples: Sequence[Sample], allocator: str) -> dict[str, replay_results.Latencies]:
-    """By kind of call, all measured runs together."""
+    """By kind of call, over all measured runs."""
     each = [line.latencies for line in _measured_lines(samples, allocator)]
     kinds = dict.fromkeys(kind for latencies in each for kind in latencies)
     return {

@@ -1,7 +1,7 @@
 """The corpus as workloads of `tsmalloc bench --traces`: each trace of a folder, replayed.
 
-The suite's own workloads are made to stress one thing each; a trace has the mixture of a real
-program, and ends in seconds. A trace says for itself what it holds.
+The suite's own workloads stress one thing each; a trace has the mixture of a real program, and
+takes seconds. Each trace describes itself.
 """
 
 from pathlib import Path
@@ -13,8 +13,8 @@ from tsmlab.traces.files import SUFFIX, look_into, trace_name
 from tsmlab.workloads import Workload
 
 PREFIX = "trace-"
-# Memory is looked at often enough for a peak, and objects are written to as programs do: else
-# resident memory would be that of headers alone.
+# Samples memory often enough to find the peak, and writes to objects as programs do: otherwise only
+# headers would be resident.
 OPTIONS = ("--touch", "page", "--samples", "100")
 
 
@@ -23,7 +23,7 @@ def corpus() -> Path:
 
 
 def trace_workloads(folder: Path, replay: Path) -> list[Workload]:
-    """A workload for each trace in the folder, by name. replay: the tool."""
+    """A workload for each trace in the folder, by name. replay: the tool's path."""
     found = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
     if not found:
         raise UserError(
