@@ -1,4 +1,4 @@
-"""A simulated world for the tests of `compare`: programs that take no time, whose truth is known.
+"""A simulated world for the tests of `compare`: programs that take no time, with known results.
 Tests of the real tools build their own programs (compiled_programs.py) and start them (prompt.py).
 """
 
@@ -29,19 +29,19 @@ __all__ = ["build", "environment", "tsmalloc", "waste"]
 
 MIB = 1 << 20
 
-# A shell's background job ignores Ctrl-C, and so would the programs of tests that send it.
+# A shell's background job ignores Ctrl-C, and so would the test programs that receive it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# A dumb terminal has neither colours nor a bar.
+# A dumb terminal has no colours and no progress bar.
 os.environ["TERM"] = "xterm"
-# No test but those of the browser draws figures, and none fetches what draws them unasked.
+# Only browser tests draw figures, and no test downloads Vega.
 os.environ["TSMALLOC_VEGA"] = ""
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How the simulated program fares under one allocator; `noise` is the log's deviation.
+    """The simulated program under one allocator; `noise` is the standard deviation of the log.
 
-    `changes` says from which run on (counted from 0) it behaves otherwise.
+    `changes`: from which run on (counted from 0) it behaves differently.
     """
 
     seconds: float = 0.1
@@ -67,7 +67,7 @@ class Behaviour:
 
 @dataclass
 class SimulatedExecutor:
-    """An executor whose runs only move its clock. Keeps all requests."""
+    """An executor whose runs only advance its clock. Keeps all requests."""
 
     behaviours: dict[str, Behaviour]
     seed: int = 1
@@ -96,7 +96,7 @@ class SimulatedExecutor:
 
 
 def measure_answer(behaviour, request, seconds):
-    """What the native tool would have written."""
+    """The output that the native tool would write."""
     ran = behaviour.spawn_error is None
     ended_itself = ran and not behaviour.timed_out and behaviour.signal is None
     limit = request.timeout_seconds
@@ -130,7 +130,7 @@ def measure_answer(behaviour, request, seconds):
 
 
 def run_request(*command, **changes):
-    """A request under the C library's own allocator, unless something else is said."""
+    """A request under the C library's allocator, by default."""
     plain: dict[str, Any] = {"allocator": Allocator("glibc", None, "libc", "2.36"), "env": {}}
     plain |= dict.fromkeys(("stdin", "stdout", "stderr", "timeout_seconds", "cwd"))
     return RunRequest(command=command, **(plain | changes))
@@ -141,7 +141,7 @@ class World:
 
     @staticmethod
     def allocator(name):
-        # The executor never loads a library, but the results hash it, so it has to be a file.
+        # The executor never loads a library, but the results hash it, so it must be a file.
         path = None if name == "glibc" else Path(__file__).resolve()
         return Allocator(name, path, "libc" if path is None else "tsmalloc", "1.0")
 
@@ -178,14 +178,15 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vega_at_hand():
-    """A page's figures have their data and a script, whether Vega is installed or not."""
+    """A page's figures have data and a script, whether or not Vega is installed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vega, "library", lambda: "/* Vega */")
         yield
 
 
 def typical(**changes):
-    """A comparison with a winner, a loser, an equal, and one under which the program crashes."""
+    """A comparison with a winner, a loser, a tie, and an allocator under which the program
+    crashes."""
     behaviours = {
         "glibc": Behaviour(noise=0.002),
         "fast": Behaviour(seconds=0.08, noise=0.002, peak_bytes=25 * MIB),

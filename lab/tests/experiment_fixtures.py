@@ -1,4 +1,4 @@
-"""Simulated experiments: programs that take no time, and samples whose truth is known."""
+"""Simulated experiments: programs that take no time, and samples with known results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asked(kind, metric="seconds", parameter=None, at=None, allocators=(), **opti
 
 
 def definition(name="sweep", **changes):
-    """Its program and its own file are this one: files that can be hashed, but are never used."""
+    """Its program and its file are this one: files that can be hashed, but are never used."""
     values: dict[str, Any] = {
         "name": name,
         "title": f"{name} and more",
@@ -60,7 +60,7 @@ def single(name="single", **changes):
 
 
 class Programs:
-    """An executor: `pick` says how the program fares, by allocator and arguments."""
+    """An executor: `pick` determines the program's behaviour from allocator and arguments."""
 
     def __init__(self, pick=None):
         self._pick = pick or (lambda *_: prints(1.0))
@@ -85,13 +85,13 @@ class Programs:
 
 
 def prints(seconds, **others):
-    """A program that takes half a second more than the time that it prints."""
+    """A program that takes half a second more than it prints."""
     text = others.pop("more", "")
     return Behaviour(seconds=seconds + 0.5, stdout=f"seconds: {seconds}\n{text}", **others)
 
 
 class Counting:
-    """An observer that remembers its requests."""
+    """An observer that records its requests."""
 
     def __init__(self, executor, **counts):
         self._executor = executor
@@ -107,7 +107,7 @@ class Counting:
 
 
 class Notes(Silence):
-    """A reporter that remembers its notes, and how many rounds it was told to expect."""
+    """A reporter that records its notes, and how many rounds it should expect."""
 
     def __init__(self):
         self.texts: list[str] = []
@@ -142,7 +142,7 @@ def go_on(
     seed=7,
     **changes,
 ):
-    """Runs the experiments, or what the memo lacks of them."""
+    """Runs the experiments, or the parts that the memo lacks."""
     plans = tuple(plan_of(each, **changes) for each in definitions)
     return experiments.run(
         Options(plans, seed, None, time_budget_seconds),
@@ -154,12 +154,12 @@ def go_on(
     )
 
 
-# --- samples without any run ----------------------------------------------------------------------
+# --- samples without runs -------------------------------------------------------------------------
 
 
 def made_up(parameters, names, truth, metrics=(SECONDS,), rounds=8, noise=0.01, seed=1, causes=()):
-    """truth(allocator, point) gives a cell's values, None where the runs fail. Every value varies
-    by a factor of its own and by one of the round, both log-normal. The first name is the
+    """truth(allocator, point) returns a cell's values, or None if the runs fail. Every value varies
+    by a factor of its own and by one for the round, both log-normal. The first name is the
     reference, which runs twice."""
     generator = random.Random(seed)
     points = points_of(parameters)
@@ -198,7 +198,7 @@ def sample(name, number, point, values, failure=None, replicate=0):
 
 
 def noisy_logs(truth, rounds, noise, seed):
-    """Rows of logarithms; a whole row is shifted, too."""
+    """Rows of logarithms; each whole row is shifted, too."""
     generator = random.Random(seed)
     rows = []
     for _ in range(rounds):

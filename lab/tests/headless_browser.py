@@ -1,5 +1,5 @@
-"""A headless browser that tests can drive: DevTools over a pipe, with the standard library alone.
-It is told to use no network.
+"""A headless browser that tests can drive: DevTools over a pipe, using only the standard library.
+Its options disable the network.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def program():
 
 
 class Browser:
-    """One browser with one page. Messages are JSON with a zero byte behind each."""
+    """One browser with one page. Messages are JSON, each followed by a zero byte."""
 
     def __init__(self, profile):
         path = program()
         assert path is not None
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        # Out of the way of 3 and 4, which is where the browser expects its pipe.
+        # Away from 3 and 4, where the browser expects its pipe.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_browser, from_browser)]
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self._process = os.posix_spawn(
@@ -78,7 +78,7 @@ class Browser:
         os.close(self._out)
 
     def call(self, method, **parameters):
-        """Sends a command and returns its result; what happens meanwhile goes to `events`."""
+        """Sends a command and returns its result; events that arrive meanwhile go to `events`."""
         number = next(self._numbers)
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if self._session:
@@ -107,7 +107,7 @@ class Browser:
         return message
 
     def open(self, page, width, height=900, theme="light"):
-        """Loads a page at a size and in the system's colours, and waits until it is there."""
+        """Loads a page in this size and colour scheme, and waits until it is loaded."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -123,7 +123,7 @@ class Browser:
             self._receive()
 
     def allow_scripts(self, allowed):
-        """Of pages. What a test asks for with evaluate() runs all the same."""
+        """For pages. Code that a test runs with evaluate() is always allowed."""
         self.call("Emulation.setScriptExecutionDisabled", value=not allowed)
 
     def evaluate(self, expression):
@@ -140,8 +140,8 @@ class Browser:
 
     @property
     def complaints(self):
-        """What the browser logged as an error or warning, and each thing that it asked for from
-        elsewhere than the page itself."""
+        """Everything that the browser logged as an error or warning, and each request to somewhere
+        other than the page itself."""
         found = []
         for event in self.events:
             parameters = event["params"]

@@ -1,5 +1,5 @@
-"""Runs the lab's command line as a fork of one process that has imported it: to import it takes a
-third of a second of a processor, and tests run it more than a hundred times.
+"""Runs the lab's command line as a fork of a process that has imported it: the import takes a third
+of a second of processor time, and tests run it more than a hundred times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_BYTES = 1 << 20  # of a request
 
 
 def run(*arguments, env, cwd=None, timeout=180):
-    """What `subprocess.run([sys.executable, "-m", "tsmlab", ...])` would return."""
+    """Returns what `subprocess.run([sys.executable, "-m", "tsmlab", ...])` would."""
     words = list(map(str, arguments))
     request = json.dumps([words, dict(env), str(cwd or Path.cwd())]).encode()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
@@ -87,7 +87,7 @@ def _serve(number):
 
 
 def _be_run(request, files):
-    """Becomes `python -m tsmlab` as far as it can tell."""
+    """Becomes `python -m tsmlab` as far as the code can tell."""
     words, environment, folder = json.loads(request)
     for standard, file in enumerate(files, 1):
         os.dup2(file, standard)

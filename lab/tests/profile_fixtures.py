@@ -1,7 +1,7 @@
-"""Profiles whose truth is known: written as the library writes them, from a simulated heap.
+"""Profiles with known truth: as the library writes them, from a simulated heap.
 
-What is shown must be compared with what is there, for heaps of any shape. That the fields have the
-numbers of pprof's is tested with files that the library itself wrote (tests/tools/test_profile.py).
+Tests compare the output with the true heap, for heaps of any shape. tests/tools/test_profile.py
+tests the field numbers of pprof's format, with files from the library itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = ("alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "pinned
 
 
 def wrapped(value):
-    """As 64 bits with a sign have it."""
+    """As a signed 64-bit number."""
     return (round(value) + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -44,7 +44,7 @@ class Site:
 
 @dataclass
 class File:
-    """A mapping: where it begins and ends, and which file it is."""
+    """A mapping: where it begins and ends, and its file."""
 
     start: int
     limit: int
@@ -55,17 +55,17 @@ class File:
 
 @dataclass
 class Row:
-    """What one sample of the file has: the counts of samples, by labels."""
+    """A sample of the file: the counts, by labels."""
 
     site: Site
     allocs: int
     live: int
-    pinned: float = 0.0  # by all blocks of the live samples, each as much
+    pinned: float = 0.0  # by all blocks of the live samples, the same for each
 
 
 @dataclass
 class Writer:
-    """A file of profile.proto. Frames by address, if it has names already."""
+    """A file in profile.proto's format. Includes frames by address, if it is already symbolised."""
 
     rows: list[Row]
     files: list[File] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Writer:
     )
     names: dict[int, list[tuple[str, str, int]]] = field(default_factory=dict)
     time_nanos: int = 1_790_000_000_000_000_000
-    duration_nanos: int = 3600 * 10**9  # how long it sampled
+    duration_nanos: int = 3600 * 10**9  # how long sampling was on
     interval: int = INTERVAL
     drop_frames: str = ""
     has_pinned: bool = True
@@ -150,7 +150,7 @@ class Writer:
 
 
 def sampled(sites, seed):
-    """Each malloc is sampled with its probability; a block that lives on keeps its sample."""
+    """Samples each malloc with its probability; a block that lives on keeps its sample."""
     chance = random.Random(seed)
     rows = []
     for site in sites:
@@ -162,7 +162,7 @@ def sampled(sites, seed):
 
 
 def binomial(chance, count, p):
-    """By the gaps between successes, so that millions of blocks take no time."""
+    """Uses the gaps between successes, so that millions of blocks take no time."""
     if p >= 1.0:
         return count
     found, at = 0, 0

@@ -1,4 +1,4 @@
-"""The lab at the prompt, as tests of its verbs use it; results are kept below the test's folder."""
+"""Runs the lab from the command line, for tests of its verbs, with results in the test's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tsmlab.cli import main
 
-# glibc's malloc. Without WASTE=0 it wastes memory and work at the start of each process.
+# glibc's malloc. Unless WASTE=0, it wastes memory and time at the start of each process.
 WASTE = r"""
 void *__libc_malloc(size_t);
 void *malloc(size_t size) { return __libc_malloc(size); }
@@ -32,7 +32,7 @@ __attribute__((constructor)) static void start(void) {
 
 @pytest.fixture(scope="session")
 def waste(build):
-    """The library of WASTE."""
+    """The library WASTE."""
     return build("libwaste.so.c", WASTE, "-shared", "-fPIC")
 
 
@@ -44,7 +44,8 @@ def environment(tmp_path):
 
 @pytest.fixture
 def tsmalloc(environment):
-    """tsmalloc(*words, status=0, cwd=None, **variables) is a command line that has ended so."""
+    """tsmalloc(*words, status=0, cwd=None, **variables) runs a command line, which must end with
+    status."""
 
     def run(*words, status=0, cwd=None, **variables):
         done = lab_runs.run(*words, env=environment | variables, cwd=cwd, timeout=300)
@@ -55,14 +56,15 @@ def tsmalloc(environment):
 
 
 def start(*words, **more):
-    """A command line that has begun, with an interpreter of its own."""
+    """Starts a command line with its own interpreter."""
     command = [sys.executable, "-m", "tsmlab", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, text=True, **(pipes | more))
 
 
 def ran(*command, status=None, timeout=180, **more):
-    """Any command that has ended, with this status if one is given, and the text that it wrote."""
+    """Runs any command, which must end with this status if one is given; returns its output as
+    text."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=timeout, **more
     )
@@ -71,12 +73,13 @@ def ran(*command, status=None, timeout=180, **more):
 
 
 def run_alone(*words, status=0, **more):
-    """A command line that has ended, with an interpreter of its own."""
+    """Runs a command line with its own interpreter."""
     return ran(sys.executable, "-m", "tsmlab", *words, status=status, **more)
 
 
 def in_process(verb, capfd):
-    """A function (*words, status=0) of what the verb writes, in this process: out, err."""
+    """A function (*words, status=0) that runs the verb in this process and returns its out and
+    err."""
 
     def call(*words, status=0):
         found = main([verb, *map(str, words)])
@@ -88,7 +91,7 @@ def in_process(verb, capfd):
 
 
 def wait_until(condition):
-    """Returns when it holds, and fails when that takes too long."""
+    """Returns when the condition holds; fails if that takes too long."""
     give_up = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < give_up, "waited in vain"

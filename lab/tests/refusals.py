@@ -1,4 +1,4 @@
-"""What the lab refuses, and what it says then."""
+"""Checks errors that the lab raises, and their messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tsmlab.errors import UserError
 
 @contextmanager
 def refused(*words, remedy=""):
-    """What is done in it is the user's error, whose message has these words, and whose remedy."""
+    """Expects a UserError in the `with` block, with these words in the message, and in the
+    remedy."""
     with pytest.raises(UserError) as caught:
         yield caught
     assert all(each in caught.value.message for each in words), caught.value.message

@@ -1,8 +1,6 @@
-"""Replays for the tests of `tsmalloc replay`: lines as bin/replay writes them, and traces that are
-none.
+"""Replays for the tests of `tsmalloc replay`: lines as bin/replay writes them, and fake traces.
 
-What is made of a replay must be checked against numbers that are known. The tests at the prompt
-replay real traces.
+The results of a replay are compared with known numbers. The command-line tests replay real traces.
 """
 
 from __future__ import annotations
@@ -21,12 +19,13 @@ from tsmlab.traces.replaying import Options, replay
 MIB = 1 << 20
 PROGRAM = Path("/nowhere/bin/replay")
 CALLS = {"malloc": 100, "calloc": 10, "aligned": 0, "realloc": 5, "free": 110, "refused": 0}
-# Three events of samples: half of the peak, the peak, the end.
+# Samples at three events: half of the peak, the peak, the end.
 LIVE = ((0, 1 * MIB), (100, 2 * MIB), (225, 1 * MIB))
 
 
 def line(overhead=1.5, **changes):
-    """What replay prints of one process; memory is always `overhead` times what is requested."""
+    """The output of replay for one process; memory is always `overhead` times the requested
+    bytes."""
     samples = [[event, live, int(live * overhead), 0] for event, live in LIVE]
     done = {"calls": CALLS, "bytes": dict.fromkeys(CALLS, 1000), "peak_live_bytes": 2 * MIB}
     whole: dict[str, Any] = {
@@ -62,27 +61,27 @@ def line(overhead=1.5, **changes):
 
 
 def latency(*buckets):
-    """Of one kind of call."""
+    """For one kind of call."""
     calls = sum(number for _, number in buckets)
     longest = max(upper for upper, _ in buckets)
     return {"calls": calls, "max_ns": longest, "buckets": [list(b) for b in buckets]}
 
 
 def stride(overhead=1.5, **changes):
-    """Under stride, with tickets 3:2:1 and six ticks, two of which the third thread missed."""
+    """With the schedule stride, tickets 3:2:1 and six ticks; the third thread missed two."""
     shares = [[0, 3, 4, 0, 3.4], [1, 2, 2, 0, 2.266667], [2, 1, 0, 2, 0.333333]]
     told = {"schedule": "stride", "ticks": 6, "shares": shares}
     return line(overhead, **(told | changes))
 
 
 def behaviour(printed, **changes):
-    """A run of replay that prints this. The process takes longer than the calls, and is larger."""
+    """A run of replay that prints this. The process takes longer and needs more than the calls."""
     defaults: dict[str, Any] = {"seconds": 0.2, "peak_bytes": 90 * MIB}
     return Behaviour(stdout=json.dumps(printed) + "\n", **(defaults | changes))
 
 
 class Looker:
-    """Stands in for `trace info`: what is said to be in each trace. others: image and events of
+    """Replaces `trace info`: what each trace claims to contain. others: image and events of
     programs that are not replayed."""
 
     def __init__(self, *others, is_finished=True):
@@ -129,7 +128,7 @@ def replayed(trace, behaviours, executor=None, looker=None, reporter=None, **cha
 
 
 def side_by_side(folder):
-    """Two traces under three schedules, with latencies: all that a page can have."""
+    """Two traces under three schedules, with latencies: everything that a page can have."""
     timed = {
         "malloc": latency((32, 900), (64, 90), (1024, 9), (20_000, 1)),
         "free": latency((16, 995), (4096, 5)),

@@ -1,5 +1,5 @@
-"""Results for the tests of reports: comparisons of simulated runs, experiments made up. The numbers
-are computed; only their form is real.
+"""Results for the tests of reports: simulated comparisons and made-up experiments. The numbers are
+computed; only their form is real.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERIES_POINTS = 256
 
 
 def with_series(comparison, points=SERIES_POINTS):
-    """Each run with a curve of its memory, as `measure --series` writes it."""
+    """Adds a memory curve to each run, as `measure --series` writes it."""
     generator = random.Random(5)
 
     def sampled(sample):
@@ -43,7 +43,8 @@ def with_series(comparison, points=SERIES_POINTS):
 
 
 def compared(count=25, rounds=15, series=SERIES_POINTS):
-    """A comparison of this many allocators, each run's memory sampled; the first is the fastest."""
+    """A comparison of this many allocators, with a memory curve for each run; the first is the
+    fastest."""
     generator = random.Random(2)
     names = NAMES[:count]
     behaviours = {
@@ -65,7 +66,7 @@ SHIPPED = {path.stem: path for path in experiments.default_folder().glob("*.toml
 
 
 def experimented(name, allocators=NAMES, rounds=None):
-    """A shipped experiment with made-up runs. Larger numbers in a point take longer; causes are
+    """A shipped experiment with made-up runs. Points with larger numbers take longer; causes are
     counted at the first and the last point."""
     definition = experiments.read_file(SHIPPED[name])
     generator = random.Random(name)
@@ -116,7 +117,7 @@ def in_one_run(*comparisons):
 
 
 def failing(comparison, text):
-    """The same, with a failure of this text in the last row."""
+    """The same, with this failure in the last row."""
     failure = Failure("exit", f"exit {text}", text)
     rows = comparison.analysis.rows
     last = replace(rows[-1], failures=1, failure=failure, rank=None)

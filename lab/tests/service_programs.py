@@ -1,7 +1,7 @@
-"""A small server and its load for the tests of `service`, in C, and shims whose faults are known.
+"""A small C server and its load for the tests of `service`, and shims with known faults.
 
-The server allocates for each request, answers a line, and does as its modes say. The load is open
-loop: it sends requests when they are due, and prints what wrk2 prints.
+The server allocates for each request, answers with a line, and follows its modes. The load is open
+loop: it sends requests when they are due, and prints output like wrk2's.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ int main(int count, char **words) {
 """
 )
 
-# glibc's malloc; STALL=N: each Nth free takes 5 ms. LEAK=B: leaks B bytes a second, touched.
+# glibc's malloc. STALL=N: every Nth free takes 5 ms. LEAK=B: leaks B bytes a second, touched.
 SHIM = r"""
 extern void *__libc_malloc(size_t);
 extern void __libc_free(void *);

@@ -1,4 +1,4 @@
-"""Discovery and choice of allocators."""
+"""Finding and selecting allocators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def library(build):
 
 @pytest.fixture
 def build_folder(tmp_path, monkeypatch):
-    """A build folder of the test's own, empty."""
+    """An empty build folder for the test."""
     (tmp_path / "build" / "lib").mkdir(parents=True)
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
     return tmp_path / "build"
@@ -215,7 +215,7 @@ def test_upstream_versions(version, upstream):
 
 @pytest.fixture
 def fake_cache(monkeypatch):
-    """Lets the loader's cache list what a test says, and nothing be in the usual folders."""
+    """Makes the loader's cache list what a test wants, with nothing in the usual folders."""
 
     def install(listing):
         monkeypatch.setattr(system_libraries, "_output", lambda *_: listing)

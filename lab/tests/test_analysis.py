@@ -1,4 +1,4 @@
-"""From samples to rows, ranks, leaders and a recommendation, on worlds whose truth is known."""
+"""From samples to rows, ranks, leaders and a recommendation, in worlds with known truth."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def test_a_typical_comparison_is_judged_by_its_truth():
     assert ratio.ratio == pytest.approx(0.8, rel=0.01)
     assert ratio.low < ratio.ratio < ratio.high
     assert (ratio.pairs, ratio.method) == (12, "bootstrap")
-    # The reference has both of its runs in its summary.
+    # The reference's summary has both of its runs.
     assert row(comparison, "glibc").metrics[TIME].runs == 24
     assert row(comparison, "fast").metrics[TIME].runs == 12
     assert comparison.analysis.rounds == 12
-    # Equals share a rank, and failures have none; the front holds exactly the undominated.
+    # Ties share a rank, and failures have none; the front has exactly the undominated ones.
     ranks = {r.allocator: r.rank for r in comparison.analysis.rows}
     assert ranks == {"fast": 1, "same": 2, "glibc": 2, "slow": 4, "crash": None}
     assert {r.allocator for r in comparison.analysis.rows if r.pareto} == {"fast", "same"}
@@ -77,14 +77,14 @@ def test_outliers_are_flagged_and_kept():
 
 
 def test_drift_cancels_in_the_ratio():
-    """The machine gets 5% slower with every run of an allocator; the medians suffer, the ratio
-    does not."""
+    """The machine gets 5% slower with every run of an allocator; medians change, the ratio does
+    not."""
 
     def drifting(seconds):
         changes = tuple((n, Behaviour(seconds=seconds * 1.05**n)) for n in range(1, 12))
         return Behaviour(seconds=seconds, changes=changes)
 
-    # The reference runs twice a round, so its own clock goes at half the pace.
+    # The reference runs twice a round, so it drifts at half the pace.
     reference_changes = tuple((n, Behaviour(seconds=0.1 * 1.05 ** (n // 2))) for n in range(1, 24))
     behaviours = {"glibc": Behaviour(seconds=0.1, changes=reference_changes), "a": drifting(0.09)}
     ratio = row(World.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME].ratio
@@ -102,7 +102,8 @@ def test_noise_is_not_taken_for_a_difference():
 
 
 def test_a_noisy_leader_does_not_rank_all_alike():
-    """The leader's noise hides every difference to it, and none of those behind it."""
+    """The leader's noise hides every difference to it, but not the differences between the
+    others."""
     behaviours = {
         "glibc": Behaviour(noise=0.001),
         "noisy": Behaviour(seconds=0.06, noise=1.0),
@@ -114,7 +115,8 @@ def test_a_noisy_leader_does_not_rank_all_alike():
     assert analysis.leaders[TIME].best == "noisy"
     assert (ranks["noisy"], ranks["fast"], ranks["slow"]) == (1, 1, 4)
     assert ranks["glibc"] == 2
-    # What is shown to be better is recommended, though the noisy one may be better still.
+    # An allocator that is shown to be better is recommended, though the noisy one may be better
+    # still.
     assert analysis.recommended == "fast"
 
 

@@ -1,4 +1,4 @@
-"""The flow of a run of the suite and its report, on simulated programs."""
+"""A run of the suite and its report, with simulated programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ("tsmalloc", "glibc", "other")
 
 
 def workload(name, **changes):
-    # It has to be a file, since its hash is taken; the simulation does not start it.
+    # It must be a file, since it is hashed; the simulation does not start it.
     plain = Workload(name, f"{name} stresses", (sys.executable,), 1, "seconds", True)
     return replace(plain, **changes)
 
@@ -93,7 +93,7 @@ def test_every_round_has_every_workload_under_every_allocator(run):
         assert sorted(found) == sorted(itertools.product((1, 2, 3), NAMES))
         orders = {number: [a for n, a in found if n == number] for number in (1, 2, 3)}
         assert len({tuple(order) for order in orders.values()}) > 1
-    # Workloads alternate: no allocator has all of its runs of one workload at one time.
+    # Workloads alternate: an allocator's runs of one workload are not all at the same time.
     starts = {n: [s.started_seconds for s in measured(results, n)] for n in ("one", "two")}
     assert starts["one"][2] < starts["two"][0] < starts["one"][3]
     assert results.stop.text == "all 3 rounds done"
@@ -174,7 +174,7 @@ def test_the_time_budget_ends_after_whole_rounds(run):
 
 
 def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run):
-    # Two trials, one round of 6 runs, and two runs more.
+    # Two trials, one round of 6 runs, and two more runs.
     executor = SimulatedExecutor(typical(), interrupt_at_run=10)
     outcome = run(executor=executor)
     results = outcome.results
@@ -262,7 +262,7 @@ def test_failures_are_in_the_table_and_below_it(run):
 
 
 def test_a_mean_that_lacks_a_workload_says_so(run):
-    """The second workload's runs of `other` fail: in the simulation, every second of its runs."""
+    """The second workload's runs of `other` fail: in the simulation, every second run."""
     flips = tuple((n, Behaviour(exit_code=3) if n % 2 else prints(1.25)) for n in range(1, 9))
     results = run(typical() | {"other": prints(1.25, changes=flips)}).results
     mean = lines_of(results)["geometric mean", "time"]

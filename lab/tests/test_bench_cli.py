@@ -1,4 +1,4 @@
-"""`tsmalloc bench` as a user meets it: tiny programs, over real allocators."""
+"""`tsmalloc bench` at the command line: tiny programs, with real allocators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tsmlab.study import from_json
 
-# Allocates for a moment and says how long; "fail" exits with 3 if an allocator is preloaded.
+# Allocates for a moment and prints how long; "fail" exits with 3 if an allocator is preloaded.
 WORK = r"""
 int main(int argc, char **argv) {
   const char *mode = argc > 1 ? argv[1] : "";

@@ -1,4 +1,4 @@
-"""The tools that count causes, together, on a program whose counts are known."""
+"""The tools that count causes, all together, on a program with known counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def request(program, name, *arguments):
 def test_together_they_tell_all(program, tmp_path):
     found = causes.count(request(program, "lock-best"), 2, tmp_path)
     assert (found.point, found.allocator, found.notes) == (2, "lock-best", [])
-    # Before any allocator, inside our own library, and at the system calls.
+    # In front of an allocator, inside our own library, and at the system calls.
     assert found.counts["allocations"] >= BLOCKS
     assert found.counts["requested_bytes"] >= BLOCKS * BYTES
     assert found.counts["foreign_frees"] == 0

@@ -18,7 +18,7 @@ from tsmlab.errors import UserError
 
 @pytest.fixture
 def tsmalloc():
-    """Runs the command as a process of its own."""
+    """Runs the command as a separate process."""
 
     def run(*words, status=0, **more):
         return prompt.run_alone(*words, status=status, env=os.environ | more)
@@ -28,7 +28,7 @@ def tsmalloc():
 
 @pytest.fixture(scope="module")
 def library(build):
-    """A library that says that it is loaded, on stderr."""
+    """A library that prints to stderr when loaded."""
     source = (
         "#include <unistd.h>\n"
         '__attribute__((constructor)) static void tell(void) { write(2, "loud\\n", 5) ; }\n'
@@ -83,7 +83,7 @@ def test_interruption_and_a_missing_verb_module_have_their_exit_status(monkeypat
 def test_an_interrupt_that_came_while_the_lab_was_loaded_is_answered():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        process = prompt.start("list")  # with the mask, as dev/setup starts it
+        process = prompt.start("list")  # with the signal mask, as dev/setup starts it
         process.send_signal(signal.SIGINT)
         _, said = process.communicate()
     finally:
@@ -180,7 +180,7 @@ def test_run_says_as_shells_do_that_nothing_started(tsmalloc, program, status, w
 
 
 def test_run_gives_the_program_default_signals(tsmalloc):
-    """Python ignores SIGPIPE; a program that inherits that would not end with its reader."""
+    """Python ignores SIGPIPE; a program that inherits that would not end when its reader does."""
     shown = tsmalloc("run", "glibc", "grep", "SigIgn", "/proc/self/status")
     ignored = int(shown.stdout.split()[1], 16)
     assert not ignored & (1 << (signal.SIGPIPE - 1))

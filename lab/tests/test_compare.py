@@ -1,4 +1,4 @@
-"""The flow of a comparison on simulated programs: what happens after what, and what is kept."""
+"""A comparison of simulated programs: the order of events, and what is saved."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_ctrl_c_keeps_what_was_measured():
 
 
 def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path):
-    # The probe, three warm-up runs and five measured ones may take a token; then there is none.
+    # The probe, three warm-up runs and five measured ones each take a token; then there is none.
     (tmp_path / "tokens").write_text("x" * 9)
     line = (
         f"n=$(wc -c < {tmp_path}/tokens); test $n -gt 0 && "
@@ -148,7 +148,7 @@ THREADS = Parameter("threads", "threads", [1, 4])
 
 
 def swept(pick, rounds=6, **changes):
-    """A comparison at two points; `pick` says how the program fares."""
+    """A comparison at two points; `pick` determines the program's behaviour."""
     executor = Programs(lambda name, arguments: pick(name, int(arguments[0])))
     options = World.options(
         ["glibc", "a", "b"],
@@ -161,7 +161,7 @@ def swept(pick, rounds=6, **changes):
 
 
 def crossing(name, threads):
-    """a is best with one thread, b with four; both are at 0.8 of glibc in the mean over both."""
+    """a is best with one thread, b with four; on average, both are at 0.8 of glibc."""
     factor = {"glibc": 1.0, "a": 0.8 * 2 ** (threads - 2.5), "b": 0.8 * 2 ** (2.5 - threads)}[name]
     return Behaviour(seconds=threads * factor)
 
@@ -178,7 +178,7 @@ def test_a_sweep_runs_every_allocator_at_every_point_of_a_round():
             for name, replicate in (("glibc", 0), ("glibc", 1), ("a", 0), ("b", 0))
         )
         assert len({s.padding_bytes for s in own}) == 1
-        # Points are mixed within a round: it is not one after the other.
+        # Points are mixed within a round, not one after the other.
         assert [s.point for s in own] != sorted(s.point for s in own)
     assert {request.command[1] for request in executor.requests} == {"1", "4"}
     assert comparison.command == ["./program", "{threads}"]
@@ -348,7 +348,7 @@ def test_the_doctors_warnings_are_shown_once(monkeypatch):
 
 
 def counted(program, provider, calls=5000):
-    """A diagnosis of a run under the reference, in which this library served."""
+    """A diagnosis of a run under the reference in which this library provided malloc."""
     image: Any = SimpleNamespace(
         pid=1, program=program, provider=provider, calls=calls, deep_bound=""
     )
@@ -365,7 +365,7 @@ def counted(program, provider, calls=5000):
     ],
 )
 def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, provider, row):
-    """Also where a script starts it, whose own file tells nothing."""
+    """Also if a script starts it, whose own file does not reveal that."""
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: counted("/usr/bin/server", provider))
     found = World.comparison({"glibc": Behaviour(), "a": Behaviour()}, consult_doctor=True)
     text = render.report(found, 160)

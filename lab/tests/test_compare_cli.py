@@ -1,5 +1,5 @@
-"""`tsmalloc compare` as a user meets it: real programs, real libraries, real signals. Each thing
-that can go wrong has a clear message, a remedy and the right exit status.
+"""`tsmalloc compare` at the command line: real programs, libraries and signals. Each error has a
+clear message, a remedy and the right exit status.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 
 from tsmlab import study
 
-# Allocates and frees some thousand blocks. Options: "slow" sleeps for a second, "fail" exits with
+# Allocates and frees a few thousand blocks. Options: "slow" sleeps for a second, "fail" exits with
 # 3, "echo" repeats its input.
 WORK = r"""
 int main(int argc, char **argv) {
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
 }
 """
 
-# A library that behaves like the C library until something happens.
+# A library that behaves like the C library until a certain event.
 MISBEHAVING = r"""
 extern void *__libc_malloc(size_t);
 static int calls;
@@ -69,7 +69,7 @@ def work(build):
 
 @pytest.fixture(scope="session")
 def misbehaving(build):
-    """The options that name the misbehaving libraries."""
+    """The options for the misbehaving libraries."""
     options = []
     for name, misdeed in MISDEEDS.items():
         source = MISBEHAVING.replace("MISDEED", misdeed)
@@ -278,7 +278,7 @@ def test_a_state_folder_that_cannot_be_written_is_replaced(work, compare, tmp_pa
 
 
 def processes_of(program):
-    """All processes that run it."""
+    """All processes that run the program."""
     found = []
     for executable in Path("/proc").glob("[0-9]*/exe"):
         with contextlib.suppress(OSError):
@@ -291,7 +291,7 @@ def processes_of(program):
 def test_an_interrupt_keeps_what_was_measured(work, environment, tmp_path, number):
     arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
     words = ("compare", *arguments, "--", work, "slow")
-    # Under nohup these tests would hand on that SIGHUP is ignored.
+    # Under nohup these tests would pass on that SIGHUP is ignored.
     heard = {"preexec_fn": lambda: signal.signal(number, signal.SIG_DFL)}
     process = prompt.start(*words, env=environment, **heard)
     assert "preflight" in process.stderr.readline()
@@ -377,7 +377,7 @@ def test_ctrl_c_on_a_terminal_ends_everything(work, environment, tmp_path):
 
 
 def read_until(terminal, text, seconds):
-    """What the terminal shows until the text appears, the time is up, or the other side closes."""
+    """The terminal's output until the text appears, the time is up, or the other side closes."""
     shown, end = "", time.monotonic() + seconds
     while text not in shown and (left := end - time.monotonic()) > 0:
         if not select.select([terminal], [], [], left)[0]:

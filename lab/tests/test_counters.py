@@ -1,4 +1,4 @@
-"""Reading what the counted libraries write: sums over processes, damage by name."""
+"""Reading the output of instrumented libraries: sums over processes, and reports of damage."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_nobody_else_has_one(library_folder):
 
 @dataclass
 class Reporting:
-    """An executor under which every program reports one free, and ends with this status."""
+    """An executor under which every program reports one free, and exits with this status."""
 
     exit_code: int = 0
     requests: list[RunRequest] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The course's movies: its commands make each, and every number in an answer is found in it."""
+"""The course's movies: its commands make each, and every number in an answer is in its movie."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tsmlab import allocators, paths
 ROOT = paths.repository_root()
 PAGE = 4096
 LINE = 64  # a cache line
-# The narrowest gap that a free block fits into: its 32 bytes, and the tag of the block before it.
+# The smallest gap that a free block fits into: its 32 bytes, and the tag of the block before it.
 HOLE = 40
-FAR = 65536  # not a hole, but where a part of the address space ends
+FAR = 65536  # a larger gap is not a hole, but separates parts of the address space
 
 
 def script():
     spec = importlib.util.spec_from_file_location("movies", ROOT / "dev" / "movies.py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules["movies"] = module  # which dataclasses look up
+    sys.modules["movies"] = module  # dataclasses look it up there
     spec.loader.exec_module(module)
     return module
 
@@ -33,7 +33,7 @@ def script():
 movies = script()
 
 
-# --- what a page has ------------------------------------------------------------------------------
+# --- the contents of a page -----------------------------------------------------------------------
 
 
 def column(packed):
@@ -43,7 +43,7 @@ def column(packed):
 
 
 class Heap:
-    """One allocator's in a movie: `at` has where each block begins, from the heap's begin."""
+    """One allocator's heap in a movie: `at` has the start of each block, relative to the heap's."""
 
     def __init__(self, movie, packed):
         self.movie, coded = movie, column(packed["place"])
@@ -66,11 +66,11 @@ class Heap:
         return int(np.searchsorted(self.entries, moment, side="right")) - 1
 
     def peak(self):
-        """The most that is resident while the program runs."""
+        """The most resident bytes while the program runs."""
         return int(self.resident[: self.frame(self.movie.end) + 1].max())
 
     def rows(self, moment):
-        """The blocks that live then, by address; their addresses; the gaps between them."""
+        """The live blocks at that moment, by address; their addresses; the gaps between them."""
         alive = self.movie.alive(moment)
         alive = alive[np.argsort(self.at[alive])]
         at = self.at[alive]
@@ -82,7 +82,7 @@ class Heap:
         return gaps[(gaps >= HOLE) & (gaps < FAR)]
 
     def bare(self, moment):
-        """Bytes of resident pages that never have a block."""
+        """Bytes of resident pages that never contain a block."""
         bounds = self.bounds[self.frame(moment)]
         first, last = self.at // PAGE, (self.at + self.movie.size - 1) // PAGE
         used = set(np.concatenate([np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]))
@@ -92,7 +92,8 @@ class Heap:
         return PAGE * sum(page not in used for page in pages)
 
     def strangers(self, moment):
-        """The share of neighbours that are blocks of two threads, and the cache lines that are."""
+        """The share of neighbours from different threads, and how many cache lines threads
+        share."""
         alive, at, _ = self.rows(moment)
         thread, owners, shared = self.movie.thread[alive], {}, set()
         for block, begin, owner in zip(alive, at, thread, strict=True):
@@ -124,11 +125,11 @@ class Movie:
         return [self.heaps[name] for name in names]
 
 
-# --- what each movie answers: the numbers in the order of the lesson's text -----------------------
+# --- each movie's answers: the numbers in the order of the lesson's text --------------------------
 
 
 def loosely(number):
-    """What depends on another allocator's version, or on when memory is purged."""
+    """A number that depends on another allocator's version, or on when memory is purged."""
     return pytest.approx(number, rel=0.3)
 
 
@@ -156,7 +157,7 @@ def fits(movie):
         peaks.append(heap.peak() / 1e6)
         alive, at, _ = heap.rows(movie.end)
         latest = heap.at[np.sort(alive)[-1000:]]
-        main = at[at < at[0] + heap.peak()]  # without what lies elsewhere
+        main = at[at < at[0] + heap.peak()]  # without the parts elsewhere
         young.append(100 * (latest > main[-1] - (main[-1] - main[0]) / 10).mean())
     return [*counts, young[2], (young[0] + young[1]) / 2, *peaks]
 
@@ -261,7 +262,7 @@ ANSWERS = dict(enumerate((a_row, fits, search, system, lock, readers, streams, h
 
 
 def told(number):
-    """The numbers in the answers of a lesson, as they are written."""
+    """The numbers in the answers of a lesson, as written."""
     text = (ROOT / "docs" / "course.md").read_text(encoding="utf-8")
     lesson = text.split(f"\n## {number}. ", 1)[1].split("\n## ", 1)[0]
     watch = lesson.split(f"**Watch** `dev/movies.py {number}`", 1)[1].split("**Exercise.**", 1)[0]

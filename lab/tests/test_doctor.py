@@ -1,5 +1,5 @@
-"""The doctor: every reason why an allocator cannot be preloaded, on a program that has it, compiled
-or made here; the proof runs it under a real library.
+"""The doctor: every reason why an allocator cannot be preloaded, each with a program that has it,
+compiled or made here. The proof runs programs under a real library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
 """
 
 
-# A complete if wasteful allocator: never gives back, and is enough for a small program.
+# A complete if wasteful allocator: it never reuses memory, and is enough for a small program.
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
     """Compiles a small C program that calls malloc and free; its argument is its exit status."""
@@ -56,7 +56,7 @@ def build(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tiny_heap(build):
-    """A real allocator to preload, independent of the project's own."""
+    """A real library to preload, independent of the project's own."""
     return Allocator("tiny", build("libtiny.so", "-shared", "-fPIC", text=TINY_HEAP), "user", "1")
 
 
@@ -103,7 +103,7 @@ def test_musl_program(build):
 
 @pytest.mark.parametrize("libc", ["libc.so", "libc.musl-x86_64.so.1"])
 def test_library_for_musl(build, libc, tmp_path):
-    # As musl's compiler or Alpine's would link it.
+    # As linked by musl's compiler or on Alpine.
     (tmp_path / "none.c").touch()
     stand_in = tmp_path / libc
     options = ["-shared", "-nostdlib", f"-Wl,-soname,{libc}"]
@@ -138,7 +138,7 @@ def go():
 
 
 def test_go_program_without_c_parts(go):
-    """Go's own tool is one."""
+    """Go's own tool is such a program."""
     assert codes(diagnose([go])) == {"go": "fatal"}
 
 
@@ -187,7 +187,7 @@ def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
 
 
 def foreign_copy(program, target, mode):
-    """A copy that belongs to another user and has the given bits."""
+    """A copy that belongs to another user and has these mode bits."""
     shutil.copy(program, target)
     if os.getuid() == 0:
         os.chown(target, NOBODY, NOBODY)
@@ -232,7 +232,7 @@ def test_allocators_that_are_linked_or_have_names_of_their_own(build):
     diagnosis = diagnose([str(program)])
     assert codes(diagnosis)["linked-allocator"] == "warning"
     assert diagnosis.preloadable
-    # A script that starts it tells nothing; the counted run does.
+    # A script that starts it does not reveal it; the counted run does.
     diagnosis = diagnose(["sh", "-c", f"{program}; true"], allocators=[glibc()])
     told = "linked uses libmimalloc.so.2, so the row `glibc` measures that allocator."
     assert finding(diagnosis, "linked-allocator").message == told
@@ -318,13 +318,13 @@ def test_programs_past_the_allocator_are_found_out(build, tiny_heap):
     idle = build("idle", text="int main(void) { return 0; }")
     diagnosis = diagnose([str(idle)], allocators=[tiny_heap])
     assert codes(diagnosis) == {"dynamic": "ok", "not-intercepted": "fatal"}
-    # env -i execs a program without LD_PRELOAD: env's own calls are no proof for the program.
+    # env -i execs a program without LD_PRELOAD: env's own calls prove nothing about the program.
     diagnosis = diagnose(["env", "-i", "/bin/ls"], allocators=[tiny_heap])
     assert "ls" not in {Path(counts.program).name for counts in diagnosis.proofs[0].processes}
 
 
 def test_library_past_the_allocator_is_named(build, tiny_heap):
-    """It is found by the program's RUNPATH, too, which dlopen has from its caller."""
+    """It can be found by the program's RUNPATH, too, which dlopen takes from its caller."""
     library = build("libdeep.so", "-shared", "-fPIC", text="int unused;")
     loads = 'if (dlopen("libdeep.so", RTLD_NOW | RTLD_DEEPBIND) == NULL) return 9;'
     program = build(

@@ -1,5 +1,6 @@
-"""The shell blocks of the documents: each command runs, or is parsed as it would be, or has its
-reason here why not. (docs/install.md runs as a whole in tests/packaging/test_install_doc.py.)"""
+"""The shell blocks of the documents: each command is run, or at least parsed, or the reason why not
+is given here. (docs/install.md runs as a whole in tests/packaging/test_install_doc.py.)
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ NOT_RUN = {
 
 
 def commands(block: str) -> list[list[str]]:
-    """The simple commands of a block, in words; those in $(...) on their own as well."""
+    """The simple commands of a block, as lists of words; those in $(...) separately as well."""
     found = []
     for line in HERE_DOCUMENT.sub("", block).replace("\\\n", " ").splitlines():
         found += [shlex.split(inner, comments=True) for inner in INNER.findall(line)]
@@ -72,7 +73,8 @@ def without_prefix(words: list[str]) -> list[str]:
 
 
 def parse(command: click.Command, words: list[str]) -> None:
-    """Raises click's error for an option that does not exist or lacks its value, and for a verb."""
+    """Raises click's error for an option that does not exist or lacks its value, or an unknown
+    verb."""
     context = click.Context(command, **command.context_settings)
     _, rest, _ = command.make_parser(context).parse_args(list(words))
     if isinstance(command, click.Group) and rest:
@@ -82,7 +84,7 @@ def parse(command: click.Command, words: list[str]) -> None:
 
 
 def try_natively(words: list[str]) -> int:
-    """The status of the native command, of a process and a program that do not exist."""
+    """The exit status of the native command, for a process and a program that do not exist."""
     at = words.index("--") if "--" in words else len(words)
     pids = [NO_SUCH_PID if word in ("PID", "1") else word for word in words[:at]]
     program = ["--", NO_SUCH_PROGRAM] if at < len(words) else []
@@ -92,7 +94,7 @@ def try_natively(words: list[str]) -> int:
 
 
 def is_native(words: list[str]) -> bool:
-    """What the native command does itself: `profile` reads files by the lab."""
+    """Whether the native command handles it: the lab handles `profile` with files."""
     of_files = ("show", "diff", "leaks", "flame", "folded", "symbolize")
     return words[0] in cli.NATIVE or (words[0] == "profile" and words[1] not in of_files)
 

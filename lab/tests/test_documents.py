@@ -24,7 +24,7 @@ def script(name):
 standing = script("standing")
 check_links = script("check_links")
 
-FOLDER = "docs"  # apart from the name, since the check itself reads this file
+FOLDER = "docs"  # split, since the check itself reads this file
 TABLE = """
 | workload | of | 1.00 is | tsmalloc [95% CI] | tsmalloc's goal | glibc 2.36 | rpmalloc |
 | :-- | :-- | :-- | --: | :-- | --: | --: |
@@ -62,7 +62,7 @@ def test_the_chart_of_the_results_is_drawn_from_the_published_table():
     assert chart.read_text(encoding="utf-8") == standing.image(*means) + "\n"
     time, memory = (next(each.ratio for each in side if each.name == "tsmalloc") for side in means)
     assert f"tsmalloc {time:.2f} and {memory:.2f};" in words
-    # Both tables of the means have the published ones.
+    # Both tables of the means have the published numbers.
     for document in (page, (ROOT / "README.md").read_text(encoding="utf-8")):
         row = next(line for line in document.splitlines() if line.startswith("| tsmalloc |"))
         assert row.split("|")[2].split()[0] == f"{time:.2f}"

@@ -1,4 +1,4 @@
-"""What is read from program files, on real programs built here, and how commands are followed."""
+"""Reading program files, with real programs built here, and resolving commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_allocators_inside_are_known_by_symbols_and_texts(compile_c):
     assert read_facts(stripped).allocators_inside == ("jemalloc",)
     hidden = compile_c("-s", text=own)
     assert read_facts(hidden).allocators_inside == ()
-    # Linkers store `malloc` inside `xmalloc`; only a symbol of the whole name counts.
+    # Linkers store `malloc` inside `xmalloc`; only a symbol with the whole name counts.
     facts = read_facts(compile_c("-s", "-rdynamic", text="void *mi_malloc_x(void) { return 0; }"))
     assert facts.defined == frozenset()
     text = "void *xmi_malloc(void) { return 0; } void *mi_malloc(void) { return 0; }"
@@ -73,10 +73,10 @@ def test_arbitrary_bytes_are_no_elf(tmp_path, data):
 
 
 @NO_DEADLINE
-@example(at=133, junk=b"\x10", end=176)  # a segment table that lies beyond every file
+@example(at=133, junk=b"\x10", end=176)  # a segment table beyond the end of the file
 @given(at=st.integers(0, 4000), junk=st.binary(min_size=1, max_size=8), end=st.integers(0, 20000))
 def test_damaged_programs_are_read_or_refused(whole_program, tmp_path, at, junk, end):
-    """Whatever is wrong with a file, it is read somehow or refused: nothing else happens."""
+    """However damaged a file is, it is either read or rejected."""
     file = tmp_path / "damaged"
     data = bytearray(whole_program.read_bytes())
     data[at : at + len(junk)] = junk
@@ -101,7 +101,7 @@ def test_commands_are_found_by_path_and_on_path(tmp_path):
 
 
 def test_folder_on_path_that_is_closed(tmp_path, monkeypatch):
-    """As /root/bin is to those who kept root's PATH."""
+    """Like /root/bin for a user who kept root's PATH."""
     program = make_script(tmp_path / "thing", "#!/bin/sh\n")
     real_stat = Path.stat
 

@@ -1,4 +1,4 @@
-"""`tsmalloc experiment` as a user meets it: a small program, real allocators, real signals."""
+"""`tsmalloc experiment` at the command line: a small program, real allocators, real signals."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def experiment(tsmalloc):
 
 
 def kept(tmp_path):
-    """What was kept, in the order in which it was written. (The names of what was begun in the same
-    second, as what is resumed counts, end with the numbers of processes, which begin anew.)"""
+    """The saved results, in the order of writing. (Names from the same second, which a resumed
+    study also has, end with process IDs, which wrap around.)"""
     state = tmp_path / "state" / "tsmalloc" / "results"
     found = sorted(state.glob("*-experiment-*.json"), key=lambda path: path.stat().st_mtime_ns)
     return [experiments.read(path) for path in found]
@@ -78,12 +78,12 @@ def runs(found):
 
 
 def finished(journal):
-    """How many runs are in it."""
+    """How many runs it has."""
     return journal.read_bytes().count(b", run ")
 
 
 def without_times(found):
-    """What a seed decides, and what the program prints."""
+    """The parts that the seed determines, and the program's output."""
     return [
         (run.point, run.allocator, run.round, run.position, run.values.get("seconds"))
         for run in runs(found)
@@ -140,7 +140,7 @@ def test_a_failure_is_a_row_and_an_exit_status(experiment, folder, tmp_path):
     assert "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs; not run again)" in done.stdout
     assert "| FAILED: not today" in done.stdout
     (found,) = kept(tmp_path)
-    assert len(runs(found)) == 2 * (2 * 2 + 2)  # nothing is left to compare after two rounds
+    assert len(runs(found)) == 2 * (2 * 2 + 2)  # after two rounds there is nothing left to compare
     experiment(*arguments, "--ignore-failure", "-q")
 
 

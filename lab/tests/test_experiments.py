@@ -1,5 +1,5 @@
-"""Experiments: what is read from their files, how each mistake in one is named, and how they run,
-on simulated programs.
+"""Experiments: reading their files, the error for each mistake, and running them with simulated
+programs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ PARTS = {
 
 
 def write(path, **changed):
-    """The file above with some keys changed or, by None, left out; `top` are those of no table."""
+    """The file above with some keys changed or, by None, left out; `top` are keys outside of
+    tables."""
 
     def keys(table, changes):
         merged = {k: v for k, v in {**table, **changes}.items() if v is not None}
@@ -255,7 +256,7 @@ def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note():
         planned("mimalloc")
     with refused("unknown allocator 'glibk'", remedy="Did you mean glibc?"):
         planned("glibk")
-    # The reference takes part, whoever is chosen.
+    # The reference always takes part, whatever is selected.
     assert [a.name for a in planned("glibc", chosen=["other"]).allocators] == ["glibc", "other"]
 
 
@@ -366,7 +367,7 @@ def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note(tmp_p
 
 
 def run_one(executor):
-    """A request, of an experiment that ran."""
+    """A request of an experiment that ran."""
     run(single(), executor=executor)
     return executor.requests[0]
 
@@ -378,7 +379,7 @@ def test_a_failing_program_is_no_count(monkeypatch, tmp_path):
     found = causes.count(request, 0, tmp_path, [causes.system_calls])
     assert found.counts == {}
     assert found.notes == ["the program failed under strace: exit 9."]
-    # Nothing is inside a library that is not ours.
+    # Other allocators' libraries have no internal counters.
     glibc = replace(request, allocator=World.allocator("glibc"))
     assert causes.inside(glibc, tmp_path) == ({}, [])
 

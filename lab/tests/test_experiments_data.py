@@ -1,4 +1,4 @@
-"""The shipped experiments: that each file says what can be run, and that its parts fit together."""
+"""The shipped experiments: each file can run, and its parts fit together."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_the_program_is_built_and_all_take_part(definition):
 
 @each
 def test_metrics_are_printed_or_counted(definition):
-    # Reading the file finds that a metric is named; here, that what is named is measured.
+    # Reading the file checks that a metric is defined; this test, that every defined one is
+    # measured.
     counts = documented("Counts")
     for analysis in definition.analyses:
         assert set(analysis.options.get("show", [])) <= counts
@@ -107,7 +108,7 @@ def test_what_files_and_analyses_may_say_is_documented():
 
 
 def test_figures_of_the_reports_are_as_they_were_printed():
-    """One figure of each report, against a slip of the hand."""
+    """One figure of each report, to catch typing errors."""
     figures = {
         (definition.name, table.report): [value for row in table.rows for value in row]
         for definition in SHIPPED

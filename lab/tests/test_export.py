@@ -1,6 +1,6 @@
 """Exports: checked before anything is measured, complete, and careful with other people's files.
 
-How they are written, and what a full disk costs, is tested at the prompt (test_compare_cli.py).
+test_compare_cli.py tests writing them, and full disks.
 """
 
 from __future__ import annotations

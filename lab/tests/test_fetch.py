@@ -1,7 +1,7 @@
-"""`tsmalloc fetch`: from a crate to an allocator that every verb finds, and all that can go wrong.
+"""`tsmalloc fetch`: from a crate to an allocator that every verb finds, and its errors.
 
-The crate is made here and handed out by a cargo of our own, so that no network takes part; the last
-test asks the real one.
+The crate is made here and served by a fake cargo, so that no network is needed; only the last test
+uses the real one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from tsmlab import allocators, cli, fetch, fetched, paths, records
 from tsmlab.errors import UserError
 
-# Serves from the C library's own; with NOTHING it defines no malloc at all.
+# Uses the C library's malloc; with NOTHING it does not define malloc at all.
 SOURCE = """
 #include <stddef.h>
 extern void *__libc_malloc(size_t);
@@ -62,8 +62,8 @@ environment = {{ TINY = "1" }}
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """run(*arguments, status=0) is what the verb writes, out and err, in a world with the crate
-    tiny-sys and a cargo that knows no other."""
+    """run(*arguments, status=0) returns the verb's out and err, in a world with the crate tiny-sys
+    and a cargo that knows no other."""
     (tmp_path / "crate").mkdir()
     (tmp_path / "crate" / "tiny.c").write_text(SOURCE)
     (tmp_path / "bin").mkdir()
@@ -133,7 +133,7 @@ def test_archives_not_pinned_are_refused(run, monkeypatch):
     assert out == ""
     assert "tiny-sys 1.2.0 does not match its pinned checksum: got 000" in err
     assert in_cache() == []
-    # Its checksum is the registry's, and the library does not say what it is.
+    # Its checksum is the registry's, and the library does not report a version.
     monkeypatch.setenv("CRATE_SHA256", "0" * 64)
     run("tiny", "--version", "1.10.0")
     run("tiny", "--version", "1.9.0")
@@ -244,7 +244,7 @@ def test_every_recipe_is_pinned_and_named_where_it_helps():
 
 
 def test_a_real_crate(tmp_path, monkeypatch):
-    """rpmalloc is the smallest. Without a registry there is nothing to test."""
+    """rpmalloc is the smallest. Skipped without a registry."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     peer = fetch.peer_of("rpmalloc")
     try:

@@ -1,4 +1,4 @@
-"""What is found in made-up sweeps: verdicts, figures, and both outcomes of each question."""
+"""Findings in made-up sweeps: verdicts, figures, and both outcomes of each question."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def only(made, question, processors=2):
 
 
 def covers(estimate, truth, width=0.1):
-    """Whether the truth is in the interval, and that is no wider than this share of it."""
+    """Whether the interval contains the truth, and is no wider than this share of it."""
     return estimate.low <= truth <= estimate.high and estimate.high - estimate.low <= width * truth
 
 
@@ -167,7 +167,7 @@ def test_of_many_allocators_the_first_group_is_told():
 
 
 def test_equal_allocators_seldom_have_a_winner():
-    """In 100 sweeps of ten equal allocators over four points, claims of a change are false."""
+    """In 100 sweeps of ten equal allocators over four points, any claimed change is false."""
     claims = 0
     for seed in range(25):
         names = [f"a{number}" for number in range(10)]
@@ -233,7 +233,7 @@ def test_a_limit_names_what_is_shown_to_rise_above_it(limit, told):
     assert f" Above {limit:g}: {told}" in text
 
 
-# --- the whole ------------------------------------------------------------------------------------
+# --- all together ---------------------------------------------------------------------------------
 
 
 def test_a_part_of_the_sweep_is_named_once():

@@ -1,4 +1,4 @@
-"""Amdahl's law and exponents: recovered from made-up data, against scipy, and their coverage."""
+"""Amdahl's law and exponents: fitted to made-up data, compared with scipy, and their coverage."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from tsmlab.traces.replaying import FAIR, Options, replay
 from tsmlab.trial import Program, Trial
 
 distributed = pytest.importorskip("distributed")
-# What dask says of its own sockets and files when workers are killed is not ours.
+# dask's messages about its own sockets and files when workers are killed are not our concern.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TRACES = Path(__file__).resolve().parents[1] / "traces"
@@ -63,7 +63,7 @@ def test_each_kind_weighs_the_same_and_has_its_own_spread():
     slow = [generator.gauss(0.1, 0.01) for _ in range(5)]
     found = stats.stratified_ratio([quick, slow])
     assert math.log(found.ratio) == pytest.approx((sum(quick) / 40 + sum(slow) / 5) / 2.0)
-    # Half of a difference of means, one of which is turned round: Welch's interval.
+    # Half of a difference of means, one of them negated: Welch's interval.
     expected = scipy.stats.ttest_ind(quick, [-x for x in slow], equal_var=False)
     interval = expected.confidence_interval(0.95)
     assert math.log(found.low) == pytest.approx(interval.low / 2.0, rel=0.01)
@@ -72,7 +72,7 @@ def test_each_kind_weighs_the_same_and_has_its_own_spread():
 
 
 def on_kinds(comparison, kinds):
-    """As if rounds had been made in turn on machines of these kinds."""
+    """As if rounds had been made on machines of these kinds in turn."""
     return [
         replace(s, measurement={**s.measurement, FLEET: {"kind": kinds[s.round % len(kinds)],
                                                          "worker": "w"}})
@@ -81,7 +81,7 @@ def on_kinds(comparison, kinds):
 
 
 def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
-    """The one is worse by 40% on one kind and better by 40% on the other."""
+    """One is worse by 40% on one kind and better by 40% on the other."""
     made = World.comparison({"glibc": Behaviour(noise=0.002), "mine": Behaviour(noise=0.002)})
     samples = [
         replace(s, values=s.values | {TIME: s.values[TIME] * (1.4 if s.round % 2 else 1 / 1.4)})
@@ -94,7 +94,7 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
     assert whole.rows[0].metrics or whole.rows[1].metrics
     ratio = next(row for row in whole.rows if row.allocator == "mine").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(1.0, abs=0.01)
-    assert ratio.high < 1.05  # within kinds there is hardly any spread
+    assert ratio.high < 1.05  # within a kind there is hardly any spread
     crew = Crew(FakeFleet(tmp_path), a_trial(tmp_path), Unkept())
     comparison = replace(made, samples=samples, kinds=crew.kinds(samples, question))
     assert sorted(kind.name for kind in comparison.kinds) == ["big", "small"]
@@ -114,11 +114,11 @@ def test_results_of_one_machine_from_before_are_read():
     assert found == comparison
 
 
-# --- rounds that are made elsewhere, without a cluster --------------------------------------------
+# --- rounds made elsewhere, without a cluster -----------------------------------------------------
 
 
 class FakeFleet:
-    """Makes jobs here, the last one that was begun first."""
+    """Makes jobs here, the most recent one first."""
 
     size = 3
     expected = Expected("1", "lab", "/", {})
@@ -146,8 +146,8 @@ class FakeFleet:
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_hidden_variables():
-    """pytest loads readline, which sets these behind os.environ: a process that inherits them, and
-    no worker does, has its stack, and so a heap's addresses, elsewhere."""
+    """pytest loads readline, which sets these without os.environ: a process that inherits them,
+    unlike the workers, has its stack, and so a heap's addresses, elsewhere."""
     for name in ("COLUMNS", "LINES"):
         if name not in os.environ:
             os.unsetenv(name)
@@ -189,7 +189,7 @@ def test_a_crew_makes_the_same_rounds_and_begins_later_ones_meanwhile(tmp_path):
 
 def test_who_gives_up_is_ignored_in_rounds_that_were_begun_and_may_come_back(tmp_path):
     def judge(samples):
-        """`mine` has failed until round 3, when it turns out that it has not."""
+        """`mine` has failed until round 3, when that is withdrawn."""
         failure = World.comparison({"glibc": Behaviour(), "x": Behaviour(signal=11)}).samples[-1]
         failed = max(s.round for s in samples) < 3
         return [
@@ -206,7 +206,7 @@ def test_who_gives_up_is_ignored_in_rounds_that_were_begun_and_may_come_back(tmp
     for sample in made.samples:
         by_round.setdefault(sample.round, []).append(sample.allocator)
     assert sorted(by_round[3]) == ["glibc"]
-    # Round 5 had been begun without it.
+    # Round 5 had begun without it.
     assert [sorted(by_round[number]) for number in (4, 5, 6)] == [["glibc", "mine"]] * 3
     made_twice = [job.slots[0].round for job in fake.jobs]
     assert [number for number in range(1, 7) if made_twice.count(number) > 1] == [5]
@@ -222,7 +222,7 @@ def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path):
         made.run("measured", 2, last=9)
         expected = essence(made.samples)
         path = journal.path
-    # Three rounds were begun before the first was done, and the last of them was done first.
+    # Three rounds had begun before the first was done, and the last of them was done first.
     lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     kept = [line["value"]["samples"][0]["round"] for line in lines]
     assert kept[:3] == [3, 2, 1]
@@ -237,12 +237,12 @@ def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path):
     assert again.jobs == []
 
 
-# --- a cluster of processes here ------------------------------------------------------------------
+# --- a cluster of local processes -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def crowd():
-    """Two workers, for all tests that harm none."""
+    """Two workers, for all tests that do not harm them."""
     with joined_to("local:2") as found:
         assert found is not None
         yield found
@@ -253,13 +253,13 @@ def joined_to(where):
 
 
 def cluster_of(workers, **more):
-    """One that logs nothing and whose dashboard is in no other's way."""
+    """A cluster that logs nothing, and whose dashboard does not conflict with others."""
     quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     return distributed.LocalCluster(n_workers=workers, **quiet, **more)
 
 
 def like(crowd, expected, *machines):
-    """The same workers, of which something else is expected or known."""
+    """The same workers with different expected or known facts."""
     client = distributed.default_client()
     return Fleet(client, expected, {}, crowd.size, dict(os.environ), list(machines))
 
@@ -289,14 +289,14 @@ def replayed(options, memo=None, crowd=None):
 
 
 def steady(value):
-    """Without what varies, also of a replay's children."""
+    """Without fields that vary, also in a replay's children."""
     if isinstance(value, dict):
         return {key: steady(inner) for key, inner in value.items() if key not in VARYING}
     return [steady(inner) for inner in value] if isinstance(value, list) else value
 
 
 def what_repeats(results):
-    """Everything that replays say of memory, addresses and schedules, as bytes of each of them."""
+    """All that replays report about memory, addresses and schedules, as bytes for each."""
     found = []
     for each in replays_of(results):
         document: list[Any] = [each.trace.name, each.schedule, each.ticks, repr(each.shares)]
@@ -309,23 +309,23 @@ def what_repeats(results):
 
 
 def assert_repeats(one, other):
-    """The replays say the same of all that repeats."""
-    # Not by one ==: pytest would look for hours for the difference of two such texts.
+    """The replays are equal in everything that repeats."""
+    # Not with a single ==: pytest would take hours to find the difference between such texts.
     pairs = zip(what_repeats(one), what_repeats(other), strict=True)
     names = [f"{each.trace.name}, {each.schedule}" for each in replays_of(one)]
     assert [name for name, (here, there) in zip(names, pairs, strict=True) if here != there] == []
 
 
-# What differs between two replays in one process, too: times, the processor, and what the kernel
-# counts of the whole process, with the pages of its files.
+# Fields that differ even between two replays in one process: times, the processor, and the kernel's
+# counts for the whole process, including pages of its files.
 VARYING = frozenset({"wall_ns", "sampling_ns", "cpu", "peak_rss_bytes"})
 SMALL = (("sqlite3", "streams"), ("glibc", "lock-best"), ("recorded", "stride"))
 
 
 def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd):
     options = replay_options(*SMALL)
-    # PYTEST_CURRENT_TEST was of another length when the crowd was joined: programs' stacks, and so
-    # heaps' addresses, may lie elsewhere.
+    # PYTEST_CURRENT_TEST had another length when the crowd was joined: programs' stacks, and so
+    # heaps' addresses, may be elsewhere.
     same = replace(crowd, environment=dict(os.environ))
     alone, together = replayed(options), replayed(options, crowd=same)
     assert_repeats(together, alone)
@@ -371,7 +371,7 @@ def test_a_worker_that_dies_costs_its_round_only(tmp_path, asked, workers, lines
 
 
 def kill_one_worker(journal, lines):
-    """Once so many lines are in the journal."""
+    """Once this many lines are in the journal."""
     victims = worker_processes()
     prompt.wait_until(lambda: journal.read_text().count("\n") > lines)
     os.kill(victims[0], signal.SIGKILL)
@@ -382,7 +382,7 @@ def kill_one_worker(journal, lines):
 
 @pytest.fixture
 def tsmalloc(environment):
-    """Workers are started from an interpreter of its own."""
+    """Workers are started from a separate interpreter."""
 
     def run(*words, status=0, **more):
         return prompt.run_alone(*words, status=status, env=environment | more)
@@ -452,7 +452,7 @@ def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd):
     joined_by = like(crowd, crowd.expected, quick)
     late: Future[Done] = Future()
     late.set_result(Done("late", fleet.kind_of(slow), []))
-    assert joined_by.result(late).worker == "late"  # where kinds are judged one by one
+    assert joined_by.result(late).worker == "late"  # kinds are judged separately
     assert joined_by.only_kind() == quick
     with refused("late joined", " different kind of machine: another, ", remedy="--resume"):
         joined_by.result(late)
@@ -517,7 +517,7 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(tsmalloc, waste, envi
     process = prompt.start(*words, env=environment, start_new_session=True)
     journals = (tmp_path / "state").rglob
     prompt.wait_until(lambda: any(j.read_text().count("\n") >= 8 for j in journals("*.jsonl")))
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, so also to the workers
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Traceback" not in err
@@ -544,7 +544,7 @@ def left_behind(session):
     return found
 
 
-# --- what does not fit ----------------------------------------------------------------------------
+# --- mismatches -----------------------------------------------------------------------------------
 
 
 def small_comparison(crowd, executor=None, command="/bin/true"):
@@ -674,7 +674,7 @@ def test_without_dask_a_line_says_how_to_have_it(tsmalloc, tmp_path):
     assert "--cluster needs dask.distributed" in done.stderr
     assert f"-m pip install '{fleet.REQUIREMENT}'" in done.stderr
     tsmalloc("worker", "tcp://127.0.0.1:1", **lacking, status=1)
-    # Here it is not asked for.
+    # It is not needed here.
     tsmalloc(*words, "-r", "2", "--", "/bin/true", **lacking)
 
 

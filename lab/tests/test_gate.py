@@ -1,4 +1,4 @@
-"""The gate on simulated programs: verdicts by intervals, and what is written of them."""
+"""The gate on simulated programs: verdicts by intervals, and its files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OLD, NEW = ("./old", "-x"), ("./new", "-x")
 
 
 class Programs:
-    """An executor that knows the programs by their names, whatever they run under."""
+    """An executor that knows programs by their names, under any allocator."""
 
     def __init__(self, seed=1, **programs):
         self.inner = SimulatedExecutor(programs, seed=seed)
@@ -51,7 +51,7 @@ class Programs:
 
 
 def judged(new, old=None, seed=1, before=None, **changes):
-    """old: in the same rounds."""
+    """old: a baseline in the same rounds."""
     executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
     glibc = World.allocator("glibc")
     options = Options(
@@ -116,7 +116,7 @@ def test_what_a_name_or_a_page_makes_is_no_regression():
 
 
 def rounds_more(quantile, narrower):
-    """How many rounds after ten, by trying each number."""
+    """How many rounds after ten, found by trying each number."""
     now = scipy.stats.t.ppf(0.975, 9) / math.sqrt(10)
     return next(
         rounds - 10
@@ -126,7 +126,7 @@ def rounds_more(quantile, narrower):
 
 
 def test_how_many_rounds_would_tell():
-    """Student's interval has to be twice as narrow; or as narrow, at the strict level."""
+    """Student's interval must become half as wide; or stay as wide, at the stricter level."""
     half = 2.0 * math.log(1.02 / 1.00)
     wide = ratio(1.00, 1.00 / math.exp(half), 1.00 * math.exp(half))
     assert judge(wide, 0.02) == ("unresolved", rounds_more(0.975, 2.0))
@@ -173,7 +173,7 @@ def test_without_a_baseline_it_is_only_measured():
     assert {each.verdict for each in results.gate.rows} == {"measured"}
 
 
-# --- baselines from before ------------------------------------------------------------------------
+# --- saved baselines ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_welchs_interval_is_scipys(sizes):
     expected = scipy.stats.ttest_ind(one, other, equal_var=False)
     interval = expected.confidence_interval(0.95)
     assert found.ratio == pytest.approx(math.exp(sum(one) / len(one) - sum(other) / len(other)))
-    # Ours has whole degrees of freedom, rounded down: never narrower, and hardly wider.
+    # Ours rounds degrees of freedom down to whole ones: never narrower, and hardly wider.
     assert found.low is not None
     assert found.high is not None
     assert math.exp(interval.low) * 0.99 < found.low <= math.exp(interval.low)
@@ -256,7 +256,7 @@ def test_what_has_no_spread_or_one_round_has_no_false_interval():
     assert stats.unpaired_ratio([1.0], [1.0, 2.0]).low is None
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

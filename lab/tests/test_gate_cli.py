@@ -1,4 +1,4 @@
-"""`tsmalloc gate` and `compare --deterministic` at the prompt: a small program, real tools."""
+"""`tsmalloc gate` and `compare --deterministic` at the command line: small program, real tools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tsmlab.counting import Counters
 
 COUNTERS = Counters.installed()
 
-# Makes and frees so many blocks, and keeps the last ones.
+# Allocates and frees this many blocks, and keeps the last ones.
 WORK = r"""
 int main(int argc, char **argv) {
   static char *blocks[4000];

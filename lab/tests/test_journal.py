@@ -1,4 +1,4 @@
-"""The journal of a study: whatever cuts it short, going on ends as if nothing had."""
+"""The journal of a study: a resumed study ends as if it had never been interrupted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOTH = (definition("sweep", rounds=3, causes="ends"), single("other-one", rounds
 # The reference at each point, then rounds in which it runs twice.
 TIMED_RUNS = (3 + 12 * 3 - 1) + (1 + 4 * 4)
 WATCHED_RUNS = 5 + 3
-# Beside runs and counts: of both experiments when it began and where, and what was decided after
+# Besides runs and counts, for both experiments: when and where it began, and the decision after
 # each round.
 OTHER_LINES = 2 * 2 + 3 + 4
 
@@ -42,7 +42,7 @@ def begin(folder, clock=lambda: 0.0, **changes):
 
 
 def pick():
-    """Times that depend on nothing but the cell, so that they are the same when run again."""
+    """Times that depend only on the cell, so that they are the same when run again."""
 
     def choose(name, arguments):
         threads = int(arguments[1]) if arguments else 8
@@ -54,7 +54,7 @@ def pick():
 
 
 def experiments(journal, interrupt_at_run=None, reporter=None):
-    """Begins a journal, or goes on with it; and how many runs that took, timed and watched ones."""
+    """Begins or resumes a journal; returns the number of runs that took, both timed and counted."""
     executor = Programs(pick())
     executor.interrupt_at_run = interrupt_at_run
     counting = Counting(executor, frees=2.0)
@@ -74,14 +74,14 @@ def path_in(folder):
 
 @pytest.fixture
 def whole(tmp_path):
-    """A run that nothing interrupted, and its journal."""
+    """An uninterrupted run, and its journal."""
     found, timed, watched = experiments(tmp_path / "whole")
     assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
     return found, path_in(tmp_path / "whole")
 
 
 def timeless(found):
-    """Without what depends on when it happened."""
+    """Without fields that depend on the time of day."""
 
     def of(comparison):
         machine = replace(comparison.machine, load_at_start=0.0)
@@ -92,7 +92,7 @@ def timeless(found):
     return replace(found, created="", machine=machine, parts=list(map(of, found.parts)))
 
 
-# --- cut short -----------------------------------------------------------------------------------
+# --- interruptions --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("interrupt_at_run", [4, 7, 15, 38, 39, TIMED_RUNS - 1])
@@ -128,7 +128,7 @@ def test_time_goes_on_where_it_stood(tmp_path):
 
 @pytest.mark.parametrize("interrupt_at_run", [2, 3, 9, 16, 20])
 def test_a_comparison_decides_as_if_not_cut_short(tmp_path, interrupt_at_run):
-    """Also where the time budget ends it, which is looked at after each round."""
+    """Also if the time budget ends it, which is checked after each round."""
 
     def run(journal, executor):
         rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
@@ -136,7 +136,7 @@ def test_a_comparison_decides_as_if_not_cut_short(tmp_path, interrupt_at_run):
             options = World.options(list(executor.behaviours), rule=rule)
             return compare(options, executor, Silence(), journal).results
 
-    # Noise would depend on the number of the run, which begins anew.
+    # Noise would depend on the number of the run, which restarts at 0.
     behaviours = {
         "glibc": Behaviour(),
         "fast": Behaviour(seconds=0.098),
@@ -182,7 +182,7 @@ def test_what_was_cut_is_done_again(tmp_path, whole, line, share):
     assert timed == TIMED_RUNS - sum("run " in key for key in kept)
     assert watched == WATCHED_RUNS - sum("causes" in key for key in kept)
     assert timeless(found) == timeless(whole[0])
-    # What is in the journal now is a whole one again.
+    # The journal is now complete again.
     assert len(path.read_bytes().splitlines()) == len(lines)
 
 
@@ -239,7 +239,7 @@ def test_what_is_no_journal_is_refused(tmp_path, whole):
         assert caught.value.remedy
 
 
-# --- going on ------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------
 
 
 def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path):
@@ -262,11 +262,11 @@ def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path):
     assert [unkept.once("key", str, make(name)) for name in "xy"] == ["x", "y"]
 
 
-# --- what has changed ----------------------------------------------------------------------------
+# --- changed files --------------------------------------------------------------------------------
 
 
 def files_world(tmp_path):
-    """Headers whose program, library and definition are files that a test can change."""
+    """Headers with a program, library and definition that are files a test can change."""
     files = {name: tmp_path / name for name in ("program", "library.so", "mine.toml")}
     for name, path in files.items():
         path.write_text(name)

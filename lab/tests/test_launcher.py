@@ -1,6 +1,6 @@
-"""The launcher and the set-up behind it: first use, second use, and all that can go wrong between.
-A copy of the tree is set up with an empty list of packages and a `cmake` that only notes how it
-was called; one test looks at the real tree.
+"""The launcher and its set-up: first use, second use, and errors in between. The tests set up a
+copy of the tree with an empty list of packages and a fake `cmake` that records its calls; one test
+uses the real tree.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from prompt import ran, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 120
 
-# Notes its arguments, and does what a build would leave behind. FAKE_CMAKE_FAIL makes it fail,
-# FAKE_CMAKE_HANG makes a build wait for ever once it has begun.
+# Records its arguments, and creates the files that a build would. FAKE_CMAKE_FAIL makes it fail,
+# FAKE_CMAKE_HANG makes a build hang once it has begun.
 FAKE_CMAKE = """#!/bin/sh
 echo "$*" >> "$FAKE_CMAKE_CALLS"
 if [ "$1" = --version ]; then echo "cmake version ${FAKE_CMAKE_VERSION:-3.31.0}"; exit; fi
@@ -39,7 +39,7 @@ case "$1" in
      esac ;;
 esac
 """
-# Stands for the lab: shows that it was started, with what arguments and what input.
+# Replaces the lab: shows that it was started, with which arguments and input.
 FAKE_LAB = """
 import signal, sys
 print("lab", *sys.argv[1:], sep="|")
@@ -52,7 +52,7 @@ if "read" in sys.argv:
 
 @dataclass(frozen=True)
 class Tree:
-    """A copy of the checkout whose set-up is cheap, and a way to use it."""
+    """A copy of the checkout with a cheap set-up, and a way to use it."""
 
     root: Path
     calls: Path
@@ -74,7 +74,7 @@ class Tree:
         return ran(*command, env=env, cwd=cwd, input=typed, status=status)
 
     def cmake_calls(self):
-        """How cmake was called since the last question, but for its version."""
+        """The calls of cmake since the last query, except for its version."""
         calls = self.calls.read_text().splitlines() if self.calls.exists() else []
         self.calls.write_text("")
         return [call for call in calls if call != "--version"]
@@ -112,14 +112,14 @@ def make_tree(folder, name="tree"):
 
 @pytest.fixture(scope="module")
 def first_use(tmp_path_factory):
-    """A tree, and what its first use said. Not to be changed: take a copy."""
+    """A tree after its first use, with the output. Must not be changed: take a copy."""
     tree = make_tree(tmp_path_factory.mktemp("first"))
     return tree, tree.use("compare", "two three", "--four")
 
 
 @pytest.fixture
 def copy(first_use, tmp_path):
-    """Makes copies of the finished tree by a name of choice. A copy has moved, so it is rebuilt."""
+    """Makes named copies of the finished tree. A copy has moved, so it is rebuilt."""
 
     finished, _ = first_use
 
@@ -143,7 +143,7 @@ def copy(first_use, tmp_path):
 
 @pytest.fixture
 def tree(copy):
-    """A finished tree of the test's own."""
+    """A finished tree for this test only."""
     tree = copy()
     tree.use("compare")
     tree.cmake_calls()
@@ -152,7 +152,7 @@ def tree(copy):
 
 @pytest.fixture
 def bare_tools(tmp_path):
-    """Makes a PATH with the plain tools that every system has, and those that are named."""
+    """Makes a PATH with the basic tools that every system has, plus the named ones."""
 
     def make(*names):
         folder = tmp_path / "bare"
@@ -296,7 +296,7 @@ def test_changed_source_is_built(tree, change):
     use = tree.use("compare")
     assert ".venv" not in use.stderr
     configure, build = tree.cmake_calls()
-    # As it was configured, without starting afresh.
+    # As it was configured, without starting over.
     assert configure == "--preset release -DTSMALLOC_WERROR=OFF"
     assert "--clean-first" not in build
     assert tree.use("compare").stderr == ""
@@ -336,7 +336,7 @@ def test_interrupted_build_recovers(tree, number, status, clean):
         kill_sleepers(tree.root)
     use.communicate(timeout=TIMEOUT_SECONDS)
     assert use.returncode == status
-    wait_until(lambda: not sleepers(tree.root))  # a killed process may take a moment to be gone
+    wait_until(lambda: not sleepers(tree.root))  # a killed process may take a moment to disappear
     tree.cmake_calls()
     assert tree.use("compare", "after").stdout == "lab|compare|after\n"
     assert ("--clean-first" in tree.cmake_calls()[1]) == clean
@@ -370,7 +370,7 @@ def test_killed_set_up_holds_the_lock_while_its_build_runs(tree):
 
 
 def sleepers(root):
-    """The processes that work in a tree: what a fake build has left behind."""
+    """The processes that work in a tree: leftovers of a fake build."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -382,7 +382,7 @@ def sleepers(root):
 
 
 def kill_sleepers(root):
-    """Ends the fake build, which becomes a sleeper a moment after it says that it hangs."""
+    """Ends the fake build, which becomes a sleeper a moment after it announces that it hangs."""
     wait_until(lambda: sleepers(root))
     for pid in sleepers(root):
         os.kill(pid, signal.SIGKILL)
@@ -454,7 +454,7 @@ def test_all_missing_tools_in_one_line(copy, bare_tools):
 @pytest.mark.parametrize(("verb", "named"), [("compare", False), ("record", True)])
 def test_zstd_is_asked_for_by_traces_only(copy, verb, named):
     tree = copy()
-    # The set-up's own text, with no header to be found.
+    # The set-up's own message if no headers are found.
     steps = tree.root / "dev" / "setup" / "steps.py"
     steps.write_text(re.sub(r'"/usr/(local/)?include/zstd.h"', '"/nonexistent"', steps.read_text()))
     use = tree.use(verb, status=1 if named else 0)
@@ -478,7 +478,7 @@ def test_real_tree_is_configured_without_zstd(tmp_path):
 
 def test_missing_python_is_named_with_everything_else(tmp_path, bare_tools):
     tree = make_tree(tmp_path)
-    # The launcher's own text with no interpreter to be found, not even the system's.
+    # The launcher's own message if there is no interpreter, not even the system's.
     script = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
     (tree.root / "tsmalloc").write_text(script)
     use = tree.use("compare", PATH=bare_tools("make"), status=1)
@@ -486,7 +486,7 @@ def test_missing_python_is_named_with_everything_else(tmp_path, bare_tools):
 
 
 def compiler(folder, name, said):
-    """A program that says which compiler it is, and is none."""
+    """A fake compiler that only prints its version."""
     folder.mkdir(exist_ok=True)
     program = folder / name
     program.write_text(f"#!/bin/sh\necho '{said}'\n")

@@ -1,5 +1,6 @@
-"""The description of a machine, read from made-up files; and warming its memory: as much as asked
-for, never more than half of what is free, and never here."""
+"""The description of a machine, read from made-up files; and touching its memory: as much as
+requested, never more than half of what is free, and never in this process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's own number: how --metric is read, and how the number is found."""
+"""User-defined metrics: parsing --metric, and finding the number."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_cannot_work_is_refused_with_an_example(text):
         ("took 12 s", 12.0),
         ("took -1.5e3 s", -1500.0),
         ("took 1,234,567.5 s", 1234567.5),
-        ("took 1,5 s", None),  # a decimal comma is not guessed at
+        ("took 1,5 s", None),  # decimal commas are not guessed
         ("took long", None),
         ("took inf s", None),
         ("a line\ntook 3 s\ntook 4 s", 3.0),
@@ -72,7 +72,7 @@ def test_the_first_text_and_the_last_line_of_a_name_have_the_number():
         ("took 1,234.5us", 1234.5e-6, "seconds"),
         ("took 1.5 GiB/s", 1.5 * 1024**3, "bytes"),
         ("took 12MB", 12e6, "bytes"),
-        ("took 5 k items", 5.0, "number"),  # only what touches the number
+        ("took 5 k items", 5.0, "number"),  # only directly after the number
         ("took 7 items", 7.0, "number"),
         ("took 1e3", 1000.0, "number"),
     ],
@@ -80,7 +80,7 @@ def test_the_first_text_and_the_last_line_of_a_name_have_the_number():
 @pytest.mark.parametrize("pattern", [r"took ([\d.,e]+)", r"took ([\d.,e]+ ?[A-Za-zµ]*)"])
 def test_a_unit_is_read_in_the_group_and_behind_it(text, number, unit, pattern):
     if "items" in text and "A-Z" in pattern:
-        return  # the group has words that are no unit
+        return  # the group has words that are not units
     value, found = CustomMetric("n", pattern, False).find(text)
     assert (value, found) == (pytest.approx(number), unit)
 

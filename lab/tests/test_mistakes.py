@@ -1,4 +1,4 @@
-"""What is typed wrongly at the prompt is named in a few lines, before anything is run or kept."""
+"""Typing errors at the command line are reported in a few lines, before anything runs."""
 
 from __future__ import annotations
 

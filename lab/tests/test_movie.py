@@ -1,4 +1,4 @@
-"""`tsmalloc replay --movie`: what it shows is what happened, and the page works."""
+"""`tsmalloc replay --movie`: it shows what happened, and the page works."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def witness(build):
 
 
 def witnessed(path):
-    """The pages that the witness saw at each frame."""
+    """The pages that the witness saw in each frame."""
     seen: dict[int, set[int]] = {}
     part: list[int] = []
     for number in numbers_of(path):
@@ -63,7 +63,7 @@ def numbers_of(path):
 
 
 def own_pages(frames):
-    """Those that replay says are not the allocator's."""
+    """The pages that replay says are its own."""
     numbers = numbers_of(frames)
     last = max(i for i in range(0, len(numbers), 2) if numbers[i] == numbers[i + 1] == 2**64 - 1)
     ranges = zip(numbers[last + 2 :: 2], numbers[last + 3 :: 2], strict=True)
@@ -71,7 +71,7 @@ def own_pages(frames):
 
 
 def accounted(log, entry, pages):
-    """Live bytes, resident bytes, and those of holes, call by call and page by page."""
+    """Live bytes, resident bytes, and bytes in holes, computed call by call and page by page."""
     numbers = numbers_of(log)
     live: dict[int, int] = {}
     for i in range(entry):
@@ -94,7 +94,7 @@ def test_ten_frames_are_what_a_witness_finds(trace, witness, tmp_path, library):
     preloads = [str(witness), *([str(paths.library(library))] if library else [])]
     command = [paths.tool("replay"), "--schedule", "recorded", "--addresses", log, "--frames", "30"]
     environment = {"LD_PRELOAD": ":".join(preloads), "WITNESS": str(tmp_path / "seen")}
-    environment["TSMALLOC_BACKGROUND"] = "off"  # which purges between the two looks
+    environment["TSMALLOC_BACKGROUND"] = "off"  # it would purge between the two looks
     subprocess.run(
         [*command, trace], env=os.environ | environment, check=True, stdout=subprocess.DEVNULL
     )
@@ -151,7 +151,7 @@ def test_frames_are_without_replays_own(tmp_path):
 
 
 def made_up(count):
-    """Every fourth block stays; sizes are random, so addresses are hard to predict."""
+    """Every fourth block is kept; sizes are random, so addresses are hard to predict."""
     rng = np.random.default_rng(1)
     born = np.arange(count, dtype=np.int64) * 2
     died = np.where(born % 8 == 0, 2 * count, born + 1)
@@ -274,7 +274,7 @@ def test_the_page_fits_and_nobody_complains(browser, movie, width, theme):
 
 
 def test_the_page_shows_each_byte_where_it_was(browser, movie):
-    """Of all cells together: bytes in blocks and in pages, after steps on, back and leaps."""
+    """For all cells together: bytes in blocks and in pages, after steps forward, back and jumps."""
     browser.open(movie, 1280)
     wait_for(browser)
     curves = [heap["curves"] for heap in columns_of(movie.read_text(encoding="utf-8"))["heaps"]]
@@ -285,7 +285,7 @@ def test_the_page_shows_each_byte_where_it_was(browser, movie):
             "movie.views.map((v) => [v.used, v.there].map((a) => a.reduce((x, y) => x + y, 0)))"
         )
         for (used, there), curve in zip(sums, curves, strict=True):
-            assert used == pytest.approx(curve["live"][at], abs=200)  # of 32-bit floats
+            assert used == pytest.approx(curve["live"][at], abs=200)  # 32-bit floats
             assert there == pytest.approx(curve["resident"][at], abs=200)
 
 

@@ -1,4 +1,4 @@
-"""The two places of the lab's files: a checkout, and the home of an installed lab."""
+"""The two locations of the lab's files: a checkout, and the home of an installed lab."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsmlab.traces.workloads import corpus
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """The package's folder, as if the lab were installed in a path with a space."""
+    """The package's folder, as if the lab were installed under a path with a space."""
     folder = tmp_path / "site packages" / "tsmlab"
     folder.mkdir(parents=True)
     monkeypatch.setattr(paths, "__file__", str(folder / "paths.py"))

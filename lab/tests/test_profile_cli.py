@@ -1,4 +1,4 @@
-"""`tsmalloc profile`: what each verb prints, writes and answers, and bad input."""
+"""`tsmalloc profile`: each verb's output, files and exit status, and bad input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ SITES = [
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """run(*arguments, status=0) is what `tsmalloc profile` writes in an empty folder: out, err."""
+    """run(*arguments, status=0) returns the out and err of `tsmalloc profile` in an empty
+    folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
 
@@ -91,7 +92,7 @@ def test_sums_of_functions(run, profile, of):
     cumulative = {
         "grow": flat["grow"],
         "put": flat["put"],
-        "run": estimate(rows, first, third, huge, live=live),  # once, though it is there twice
+        "run": estimate(rows, first, third, huge, live=live),  # once, though it appears twice
         "main": estimate(rows, *SITES, live=live),
     }
     assert by_name.keys() == flat.keys()
@@ -120,7 +121,7 @@ LIBRARIES = {
         ("std::vector<(anonymous namespace)::Item>::back()", ""),
         ("operator()", "src/store.cpp"),
         ("operator()", f"{CPP}/bits/std_thread.h"),
-        ("fill(int)", f"{CPP}/bits/new_allocator.h"),  # with a line of what was merged into it
+        ("fill(int)", f"{CPP}/bits/new_allocator.h"),  # with the line of merged code
     ],
     "libc++": [("std::__1::vector<Item>::reserve", ""), ("Store::operator std::string()", "")],
     "C": [("getline", "/usr/include/x86_64-linux-gnu/bits/stdio.h"), ("read_all", "src/read.c")],
@@ -167,7 +168,7 @@ def test_modules_of_libraries(module):
 
 @pytest.fixture
 def pinned(tmp_path):
-    """Of two sites, one pins a megabyte with each of its samples, and the other one a kilobyte."""
+    """One of two sites pins a megabyte with each of its samples, and the other one a kilobyte."""
     rows = sampled(SITES[:3], 1)
     for row, each in zip(rows, (1 << 20, 1 << 10, 0), strict=True):
         row.pinned = each * row.live / row.site.probability
@@ -290,7 +291,7 @@ def test_what_began_late_says_what_it_does_not_cover(run, tmp_path):
     assert found["uncovered_bytes"] == pytest.approx(500_000_000, abs=2)
     run("flame", path, "-o", "late.html")
     assert "477M" in Path("late.html").read_text()
-    # Of the peak, what was in use then is not known.
+    # At the peak, the bytes in use are not known.
     path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "peak.pb")
     assert "earlier allocations are not included" in " ".join(run("show", path).out.split())
     # The rest may be chance.
@@ -318,7 +319,7 @@ def test_changes_between_builds_are_marked(run, tmp_path, ids, told):
 
 
 def test_processes_that_began_at_other_times_share_no_samples(run, tmp_path):
-    """Each first process of a container has number 1."""
+    """The first process of every container has ID 1."""
     files = []
     for name, later in (("a.pb", 0), ("b.pb", 3_600)):
         comments = ("pid 1", "command server", "kind now", "began_after_ms 0", "paused_ms 0")
@@ -359,7 +360,8 @@ def test_diff(run, grown):
 
 
 def test_diff_of_what_is_pinned(run, pinned, tmp_path):
-    """Of one process: the first site pins a third of what it did, the second one as much."""
+    """For one process: the first site pins a third of what it did, the second one as much as
+    before."""
     rows = sampled(SITES[:3], 1)
     for row, each in zip(rows, (1 << 20, 3 << 10, 0), strict=True):
         row.pinned = each / 3 * row.live / row.site.probability
@@ -409,7 +411,7 @@ def test_leaks_of_two_processes(run, profile, tmp_path):
     assert said in run("leaks", other.write(tmp_path / "other.pb"), profile).out
 
 
-# --- files for others ----------------------------------------------------------------------------
+# --- files for other tools ------------------------------------------------------------------------
 
 
 def test_folded(run, profile):
@@ -512,7 +514,7 @@ def test_page_in_a_browser(run, profile, browser, width):
         assert browser.complaints == []
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         assert browser.evaluate(f"{boxes}.length") == 7
-    # By keyboard: from all to main to its largest child, which fills the width then.
+    # By keyboard: from the root to main to its largest child, which then fills the width.
     browser.evaluate(f"{boxes}[0].focus()")
     active = "document.activeElement"
     browser.press("ArrowDown", 40)
@@ -572,7 +574,7 @@ def test_files_that_cannot_be_read(run, tmp_path, profile, monkeypatch):
 
 
 def test_damaged_and_others_profiles_are_refused(run, tmp_path):
-    """A heap profile without our labels, as of Go: its errors cannot be told."""
+    """A heap profile without our labels, like Go's: its errors cannot be computed."""
     message = messages.Message()
     message.ParseFromString(Writer(sampled(SITES, 1)).data())
     for sample in message.sample:
@@ -623,7 +625,7 @@ def test_damaged_profiles_are_read_or_refused(tmp_path, at, junk, end):
     st.booleans(),
 )
 def test_round_trip(tmp_path, given_rows, interval, packed_file):
-    """Whatever the library may write is read as it is."""
+    """Everything that the library may write is read back unchanged."""
     rows = [Row(Site(tuple(s), size, a, b, cut=cut), a, b) for s, size, a, b, cut in given_rows]
     path = Writer(rows, interval=interval).write(tmp_path / "r.pb", packed_file)
     found = model.read(path)
@@ -663,7 +665,7 @@ def test_mistakes_are_named(run, profile, arguments, words):
 
 # --- a program -----------------------------------------------------------------------------------
 
-# Stands for the library: writes the profiles of some processes where it is told to.
+# Replaces the library: writes the profiles of some processes to the path given.
 PROGRAM = """\
 import os, shutil, sys
 output = os.environ["TSMALLOC_PROFILE_OUTPUT"]
@@ -706,7 +708,7 @@ def test_profile_of_a_program(run, program, two, tmp_path):
     assert "-o DIR/ keeps all" in err
     assert file.read_bytes() == Path(two[1]).read_bytes()
     out, err = run("-o", file, *program, "0", *two, status=EXIT_USAGE)
-    assert (out, "already exists" in err) == ("", True)  # before the program begins
+    assert (out, "already exists" in err) == ("", True)  # before the program starts
     run("-f", "-o", file, *program, "0", two[0])
     assert file.read_bytes() == Path(two[0]).read_bytes()
     out, err = run("-o", "/no/such/x.pb", *program, "0", *two, status=EXIT_USAGE)
@@ -753,7 +755,8 @@ def test_a_program_that_crashes_leaves_its_profile(run):
 
 
 def test_signals_reach_the_program(tmp_path):
-    """SIGTERM at the command ends the program, whose status is told; and SIGINT is its own."""
+    """SIGTERM to the command ends the program, whose status is reported; SIGINT is left to the
+    program."""
     script = tmp_path / "wait.py"
     script.write_text(
         "import os, signal, sys, time\n"
@@ -763,7 +766,7 @@ def test_signals_reach_the_program(tmp_path):
     )
     child = prompt.start("profile", "--", sys.executable, script)
     prompt.wait_until((tmp_path / "ready").exists)
-    child.send_signal(signal.SIGINT)  # at the command alone: it goes on waiting
+    child.send_signal(signal.SIGINT)  # to the command only: it continues to wait
     time.sleep(0.1)
     assert child.poll() is None
     child.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The errors of estimates, on simulated heaps whose truth is known."""
+"""The errors of estimates, on simulated heaps with known truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = {
 
 
 def drawn(chance, sizes, mean):
-    """A site of one to three sizes that has so many samples in the mean: estimate and truth."""
+    """A site of one to three sizes with this many samples on average: estimate and truth."""
     chosen = chance.choice(sizes, size=chance.integers(1, 4))
     shares = chance.dirichlet(np.ones(len(chosen))) * mean
     estimate, truth = Estimate(), 0
@@ -47,12 +47,12 @@ def test_95_percent_intervals_hold_the_truth(kind, means):
         mean = math.exp(chance.uniform(*map(math.log, means)))
         estimate, truth = drawn(chance, SIZES[kind], mean)
         sums, truths = sums + estimate.total, truths + truth
-        if estimate.samples:  # a site without a sample is not shown
+        if estimate.samples:  # sites without a sample are not shown
             low, high = estimate.interval()
             held += low <= truth <= high
             runs += 1
-    # Where blocks are as large as the interval, a handful of samples has steps of whole blocks,
-    # which only a wider interval can cover.
+    # If blocks are as large as the interval, a few samples jump by whole blocks, which only a wider
+    # interval can cover.
     most = 0.98 if kind == "up to twice the interval" and means == (3, 10) else 0.97
     assert 0.93 <= held / runs <= most
     assert sums / truths == pytest.approx(1.0, abs=0.02)
@@ -82,7 +82,7 @@ def test_intervals_are_in_order_and_never_below_what_was_seen(samples):
     ("samples", "off"), [(1, 0.17), (2, 0.05), (5, 0.02), (20, 0.01), (100, 0.01), (5000, 0.01)]
 )
 def test_gamma_quantiles_are_those_of_the_distribution(samples, off):
-    """Against scipy; for one sample the approximation is 16% off at its low end."""
+    """Compared with scipy; for one sample the approximation is 16% off at its low end."""
     estimate = Estimate()
     estimate.add(samples, 1.0, 1e-6)
     low, high = estimate.interval()
@@ -129,7 +129,7 @@ def test_change_from_nothing_is_uncertain():
 
 
 def sites(count):
-    """Sites of 1 to 40 samples in the mean, of several sizes."""
+    """Sites of 1 to 40 samples on average, of several sizes."""
     made = []
     for n in range(count):
         size = (48, 200, 3000, 70_000)[n % 4]
@@ -159,7 +159,8 @@ def compared(before, after, folder, same):
 
 
 def process(stay, gone, come):
-    """One process at two times, from the samples that live at both, at the first, at the second."""
+    """One process at two times: from the samples alive at both, only at the first, only at the
+    second."""
     parts = [{row.site.stack: row for row in rows} for rows in (stay, gone, come)]
     before, after = [], []
     for stack in sorted(set().union(*parts)):
@@ -173,7 +174,7 @@ def process(stay, gone, come):
 
 @pytest.mark.parametrize("same", [True, False])
 def test_without_growth_few_comparisons_find_any(same, tmp_path):
-    """At most one comparison of twenty may name any of 60 sites that did not grow."""
+    """At most one comparison in twenty may report any of 60 sites that did not grow."""
     world = sites(60)
     runs, alarms = 150, 0
     for seed in range(runs):

@@ -1,4 +1,4 @@
-"""Names of functions stay true when they are shortened."""
+"""Names of functions stay correct when shortened."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tsmlab.profile.binaries import Origin
 from tsmlab.profile.model import Mapping, read
 from tsmlab.profile.symbols import look_up
 
-# The number of no process.
+# A process ID that does not exist.
 GONE = 4194999
 PROGRAMS = [name for name in symbols.PROGRAMS if shutil.which(name)]
 
@@ -90,8 +90,8 @@ def files_of(program):
 
 
 def profile_of(program, out, **changes):
-    """Runs the program; the stack that it prints becomes a profile's. `changes` are build ids, by
-    the file's name."""
+    """Runs the program; the stack that it prints becomes the stack of a profile. `changes` are
+    build ids, by file name."""
     lines = ran(program, status=0).stdout.split("\n")
     stack = tuple(int(line, 16) for line in lines if line.startswith("0x"))
     files = []
@@ -107,7 +107,7 @@ def profile_of(program, out, **changes):
 
 
 def taken_now(rows, files, pid=GONE):
-    """Of a process that sampled from its start, just now."""
+    """A profile of a process that sampled from its start, taken just now."""
     comments = (f"pid {pid}", "command cart", "kind exit", "began_after_ms 0", "paused_ms 0")
     return Writer(rows, files, comments, time_nanos=time.time_ns(), duration_nanos=0)
 
@@ -123,7 +123,7 @@ def program(tmp_path_factory):
 
 
 def use(monkeypatch, tmp_path, *names, **scripts):
-    """PATH has these programs alone, and scripts of the test's own."""
+    """PATH has only these programs, and scripts of the test."""
     folder = tmp_path / "only"
     folder.mkdir()
     for name in names:
@@ -135,7 +135,7 @@ def use(monkeypatch, tmp_path, *names, **scripts):
 
 
 def check_whole(frames):
-    """Functions, lines and the inlined frame, across the library's border."""
+    """Functions, lines and the inlined frame, across the border to the library."""
     named = [(f.function, f.line, Path(f.file).name, f.module) for f in frames[:5]]
     cart = "cart.cpp", "cart"
     assert named == [
@@ -171,7 +171,7 @@ def strip(program):
 
 @pytest.mark.parametrize("name", [*PROGRAMS, None])
 def test_stripped_files_have_the_names_that_they_export(name, tmp_path, monkeypatch):
-    """And no others: `hidden` lies behind another function, whose name it must not get."""
+    """And no others: `hidden` lies after another function, whose name it must not get."""
     program = compiled(tmp_path)
     strip(program)
     profile = profile_of(program, tmp_path / "p.pb")
@@ -184,7 +184,7 @@ def test_stripped_files_have_the_names_that_they_export(name, tmp_path, monkeypa
     assert any("apt install" in note for note in found.notes) == (name is None)
 
 
-# Its note has the number of a build id's.
+# Its note has the type number of a build id.
 PROBE = r"""
 __asm__(".pushsection .note.stapsdt, \"\", \"note\"\n.balign 4\n.4byte 8, 29, 3\n"
         ".asciz \"stapsdt\"\n.8byte 0, 0, 0\n.asciz \"a\", \"b\", \"\"\n"
@@ -255,13 +255,13 @@ WITHOUT_ID = "-Wl,--build-id=none"
     ("before", "after"), [("none", "none"), ("none", "sha1"), ("sha1", "none")]
 )
 def test_a_build_that_replaced_the_profiled_one_is_not_used(tmp_path, before, after):
-    """Whichever of the two lacks a build id: what is missing matches nothing."""
+    """Whichever of the two lacks a build id: a missing one matches nothing."""
     program = compiled(tmp_path, f"-Wl,--build-id={before}")
     old = program.stat()
     profile = profile_of(program, tmp_path / "p.pb")
     time.sleep(0.05)
     compiled(tmp_path, f"-Wl,--build-id={after}", "-O3")
-    os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))  # which hides nothing
+    os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))  # restoring the time hides nothing
     found = look_up(read(profile))
     frames = stack_in(found, profile)
     assert frames[1].function.startswith("libcollect.so+0x")
@@ -291,8 +291,8 @@ def test_file_that_is_gone(tmp_path):
     ("written_at", "is_its_own"), [(0, True), (-3600, False), (3600, False), (None, False)]
 )
 def test_code_without_a_file(tmp_path, written_at, is_its_own):
-    """The names of a JIT, unless another process of the number, before it or after it, has written
-    them, or when this one began is unknown."""
+    """The names from a JIT, unless they may be from an earlier or later process with the same ID,
+    or it is unknown when this one began."""
     map_file = Path(f"/tmp/perf-{GONE}.map")
     map_file.write_text("1000 20 jitted(int)\nnonsense\n2000 zz\n")
     try:

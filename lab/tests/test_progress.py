@@ -1,4 +1,4 @@
-"""Progress: moving on a terminal, sparse in a pipe, absent if so asked."""
+"""Progress: a bar on a terminal, sparse lines in a pipe, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_notes_with_brackets_are_not_markup():
 
 
 def test_more_rounds_than_were_expected_have_no_end_that_is_known():
-    """Later rounds may be shorter than the first, which told how many fit."""
+    """Later rounds may be shorter than the first, from which the number was estimated."""
     executor, stream = SimulatedExecutor({"glibc": Behaviour(seconds=20.0)}), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)
     options = World.options(["glibc"], rule=StopRule(runs=9))

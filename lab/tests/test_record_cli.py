@@ -1,4 +1,4 @@
-"""`tsmalloc record`: what it checks beforehand, what it says afterwards, and its exit statuses."""
+"""`tsmalloc record`: its checks beforehand, its messages afterwards, and its exit statuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tsmlab.traces.recording import Recording
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
-    """run(*arguments, status=0) is what `tsmalloc record` writes in an empty folder: out, err."""
+    """run(*arguments, status=0) returns the out and err of `tsmalloc record` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 

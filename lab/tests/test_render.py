@@ -1,4 +1,4 @@
-"""The report: numbers as people write them, tables that fit, sentences that do not overclaim."""
+"""The report: readable numbers, tables that fit, sentences that do not overclaim."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def everybody(**changes):
 def test_all_allocators_fit_without_wrapping(width):
     text = report(everybody(), width)
     table = next(part for part in text.split("\n\n") if "95% CI" in part).splitlines()
-    assert max(map(len, text.splitlines()[:-1])) <= width  # the last line is to be copied
+    assert max(map(len, text.splitlines()[:-1])) <= width  # the last line is meant for copying
     assert len([line for line in table if re.match(r" ?\d+ ", line)]) == len(own_names()) + 5
     assert "…" not in "".join(table)
 

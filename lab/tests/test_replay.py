@@ -1,4 +1,4 @@
-"""The flow of `tsmalloc replay` on simulated replays: what is run, what is kept, what is found."""
+"""`tsmalloc replay` with simulated replays: what it runs, what it saves, what it finds."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call():
     assert both.max_ns == 400
 
 
-# --- how replay is called -------------------------------------------------------------------------
+# --- the command line of replay -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

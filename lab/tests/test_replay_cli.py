@@ -1,6 +1,6 @@
-"""`tsmalloc replay` as a user meets it: real traces and replays, over real allocators.
+"""`tsmalloc replay` at the command line: real traces and replays, with real allocators.
 
-That the lab and the native tools mean the same by every field shows only where both are real.
+Only real tools show that they and the lab mean the same by every field.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    """A small one: six threads at a time that free each other's objects, come and go."""
+    """A small trace: six threads at a time that free each other's objects, start and end."""
     path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
     tool = str(paths.tool("synthetic_trace"))
     command = [tool, str(path), "events=20000", "threads=6", "seed=3"]
@@ -124,7 +124,7 @@ def test_tickets_that_replay_refuses_are_told(tsmalloc, trace):
 
 
 def test_a_corpus_is_benched_with_the_time_that_replay_tells(environment, trace, tmp_path):
-    # The verb itself, with another folder in the corpus's place.
+    # The real verb, with another folder as the corpus.
     script = tmp_path / "bench.py"
     script.write_text(
         "import sys\n"

@@ -1,4 +1,4 @@
-"""What is made of replays for people: the terminal's text, Markdown, CSV, the page, its figures."""
+"""Reports of replays: the terminal's text, Markdown, CSV, the page, its figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def timed():
 
 @pytest.fixture(scope="module")
 def one(trace):
-    """A trace as fast as possible, with latencies."""
+    """A trace at full speed, with latencies."""
     behaviours = {
         "glibc": behaviour(line(1.5, latency=timed())),
         "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000, latency=timed())),
@@ -172,7 +172,7 @@ def test_the_page_stands_alone_and_has_all_files(one, schedules, tmp_path):
 
 
 def given(**changes):
-    """What click would hand over."""
+    """The parameters as click would pass them."""
     names = ["tickets", "quantum", "seed", "rounds", "timeout_seconds", "cpus", "image", "window"]
     values = {
         "schedule": "asap", "extra": (), "chosen": ("glibc",), "reference": "glibc",

@@ -1,4 +1,4 @@
-"""Reports as files and pages: structure, escaping, size, what a folder may hold."""
+"""Reports as files and pages: structure, escaping, size, and other files in the folder."""
 
 from __future__ import annotations
 
@@ -216,7 +216,8 @@ NASTY = "<script>alert(1)</script>&\"'\x1b[31m\udcff\u202e]]>--><b>\x00{{ 7*7 }}
 
 
 def nasty(small):
-    """The text wherever it comes from outside: command, names, versions, output, warnings."""
+    """The text in every field that comes from outside: command, names, versions, output,
+    warnings."""
     old, new = small.analysis.rows[1].allocator, f"n{NASTY}"
     text = records.to_json(Study.of("compare", [small])).replace(json.dumps(old), json.dumps(new))
     checked = json.dumps(records.with_checksum(json.loads(text)))
@@ -403,7 +404,7 @@ def test_results_of_all_verbs_are_read(tmp_path, small):
 
 
 def published(page, folder=None):
-    """Publishes results that keep nothing; whether anything failed."""
+    """Publishes results without saving them; returns whether anything failed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "report", lambda *_: "the table\n")
         patch.setattr(records, "save", lambda _: Path("/kept it/here.json"))

@@ -1,4 +1,4 @@
-"""Pages in a real browser: figures that work, no complaint, no sideways scrolling, both themes."""
+"""Pages in a real browser: working figures, no errors, no horizontal scrolling, both themes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tsmlab.report import theme, vega
 
 WIDTHS = (360, 1280)
 SOME = ("x5-threads", "x7-fragmentation")
-# Of the paper between its margins, in pixels of a page.
+# The width of A4 paper between its margins, in a page's pixels.
 A4_WIDTH = 688
 
 
@@ -141,18 +141,18 @@ def test_first_stop_of_the_keyboard_is_the_results(browser, pages):
         assert browser.evaluate(f"{active}.getAttribute('href')") == "#main"
 
 
-STUCK = (  # wide parts that cannot be reached by keyboard
+STUCK = (  # wide parts that the keyboard cannot reach
     "[...document.querySelectorAll('main *')].filter(e => e.clientWidth > 0 && "
     "e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX == 'auto' "
     "&& e.tabIndex < 0).map(e => e.className)"
 )
-SMALL = (  # letters of figures that are not legible
+SMALL = (  # illegible text in figures
     "[...document.querySelectorAll('.plot svg text')].filter(t => t.getClientRects().length && "
     "9.0 > parseFloat(getComputedStyle(t).fontSize) * "
     "t.ownerSVGElement.getBoundingClientRect().width / t.ownerSVGElement.viewBox.baseVal.width"
     ").map(t => t.textContent)"
 )
-CUT = (  # text of figures that is not inside them
+CUT = (  # text of figures that is outside them
     "[...document.querySelectorAll('.plot svg text')].filter(t => {"
     "const b = t.getBoundingClientRect(), s = t.ownerSVGElement.getBoundingClientRect();"
     "return b.width && getComputedStyle(t).opacity !== '0' && "

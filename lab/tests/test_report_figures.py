@@ -1,4 +1,4 @@
-"""The figures: what they draw is what the results say, in colours that can be told apart."""
+"""The figures: they draw the results, in distinguishable colours."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0
 
 
 def seen(colour, eye):
-    """A colour in CIELAB, as an eye sees it."""
+    """A colour in CIELAB, as an eye with this deficiency sees it."""
     channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     white = np.array([0.9505, 1.0, 1.089])
@@ -101,7 +101,8 @@ def seen(colour, eye):
 @pytest.mark.parametrize("eye", [NORMAL, PROTANOPIA, DEUTERANOPIA])
 @pytest.mark.parametrize("system", ["light", "dark"])
 def test_hues_can_be_told_apart(eye, system):
-    """2.3 is the least difference that can be noticed; marks on paper need several times that."""
+    """2.3 is the smallest difference that can be noticed; marks on paper need several times
+    that."""
     colours = [seen(getattr(tone, system), eye) for tone in theme.HUES.values()]
     distances = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(colours, 2)]
     assert min(distances) > 12.0
@@ -193,7 +194,7 @@ ODD = "a.b['c']\\ || datum.x \x1b</script>"
 
 
 def test_names_are_data_and_never_a_part_of_an_expression():
-    """A field's name with dots or brackets is a path to Vega, and a filter is code."""
+    """To Vega, a field name with dots or brackets is a path, and a filter is code."""
     style = styles_for([ODD])
     line = charts.Line(ODD, [(1.0, 2.0, 1.5, 2.5), (2.0, 3.0, 2.5, 3.5)], style[ODD], marked=True)
     point = charts.Point(ODD, (1.0, 0.9, 1.1), (1.0, 0.9, 1.1), style[ODD], front=True)

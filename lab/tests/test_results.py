@@ -1,4 +1,4 @@
-"""The JSON form: it holds everything, comes back the same, and refuses what it does not know."""
+"""The JSON form: it is complete, survives a round trip, and rejects unknown contents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_study_survives_the_round_trip_with_all_its_samples():
     whole = json.loads(to_json(study))
     assert whole["schema"] == SCHEMA
     data = whole["parts"][0]
-    # The probe; a warm-up round and 12 measured ones of 6 runs, without those of "crash" from its
+    # The probe; a warm-up round and 12 measured ones of 6 runs, minus those of "crash" from its
     # third run on.
     assert len(data["samples"]) == 1 + 13 * 6 - 11
     assert all(s["measurement"]["schema"] == "tsmalloc-measure/1" for s in data["samples"])

@@ -1,4 +1,4 @@
-"""Order, padding, stop rule, giving up and interrupts, on a mock that takes no time."""
+"""Order, padding, stop rule, giving up and interrupts, with a mock that takes no time."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_warm_up_rounds_are_marked_and_timed():
         (1, StopRule.of_rounds(3, 12.0), "budget", 2),
         (1, StopRule.of_rounds(3, 15.0), "max-rounds", 3),
         (1, StopRule(time_budget_seconds=42.0), "budget", 8),
-        # The default minimum yields to the budget, or has one of its own.
+        # The default minimum yields to the budget, or has its own.
         (1, StopRule(time_budget_seconds=12.0), "budget", 2),
         (1, StopRule(time_budget_seconds=0.5), "budget", 1),
         (
@@ -226,7 +226,7 @@ def test_a_judgement_that_is_taken_back_brings_an_allocator_back():
 def test_it_stops_when_the_reference_fails_or_only_the_reference_is_left():
     rig = Rig(fails=lambda slot: slot.entry.allocator.name == "glibc")
     assert rig.scheduler.measure(StopRule(runs=6)).reason == "reference-failed"
-    assert rig.slots[-1].round == 1  # both of its runs in one round
+    assert rig.slots[-1].round == 1  # both of its runs are in one round
     rig = Rig(fails=lambda slot: slot.entry.allocator.name != "glibc")
     assert rig.scheduler.measure(StopRule(runs=6)).reason == "none-left"
     assert rig.slots[-1].round == 2

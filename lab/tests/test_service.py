@@ -48,7 +48,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="session")
 def words(build):
-    """The options of a server and a load."""
+    """The options with a server and a load."""
     server, load = build("server.c", SERVER), build("load.c", LOAD)
     return ["--server", f"{server} {{port}}", "--load", f"{load} {{port}} 60 {{seconds}}"]
 
@@ -63,7 +63,7 @@ def service(tsmalloc):
     return lambda *given, **more: tsmalloc("service", *given, **more)
 
 
-# --- at the prompt --------------------------------------------------------------------------------
+# --- at the command line --------------------------------------------------------------------------
 
 
 def test_a_service_is_compared_under_two_allocators(words, shim, service, tmp_path):
@@ -167,7 +167,7 @@ def test_a_reset_that_fails_is_told(service):
 
 
 def servers():
-    """Processes of the server that the tests build."""
+    """Processes of the server built by the tests."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -179,7 +179,7 @@ def servers():
 
 
 def test_interrupted_between_runs_and_resumed(words, shim, environment, service, tmp_path):
-    """What was measured is kept, nothing is left running, and --resume does the rest."""
+    """Finished measurements are kept, nothing is left running, and --resume does the rest."""
     options = ["--allocator", f"shim={shim}", "-a", "shim", "-r", "2", "--phases"]
     first = tmp_path / "first.json"
     process = prompt.start(
@@ -216,7 +216,7 @@ def test_a_soak_goes_on_where_it_was_interrupted(words, shim, environment, servi
     process.send_signal(signal.SIGINT)
     said, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
-    assert "memory under load" in said  # of what was measured
+    assert "memory under load" in said  # about what was measured
     wait_until(lambda: not servers())
     kept = tmp_path / "all.json"
     done = service("--resume", "--export-json", kept)
@@ -224,7 +224,7 @@ def test_a_soak_goes_on_where_it_was_interrupted(words, shim, environment, servi
     assert found.stop.reason == "runs"
     assert {s.allocator for s in found.samples if s.phase == "measured"} == {"leak", "glibc"}
     sessions = [len(s.measurement["lives"]) for s in found.samples if s.phase == "measured"]
-    assert sorted(sessions) == [1, 2]  # the one that was interrupted has two servers
+    assert sorted(sessions) == [1, 2]  # the interrupted one has two servers
     assert "an hour" in done.stdout
 
 
@@ -232,7 +232,7 @@ def test_a_soak_goes_on_where_it_was_interrupted(words, shim, environment, servi
 
 
 def test_the_slope_of_a_leak_is_in_its_interval(words, shim):
-    """A shim leaks by the clock, so the truth is known however busy the machine is."""
+    """A shim leaks by the clock, so the truth is known even on a busy machine."""
     rate = 4_000_000
     leaking = Allocator("leak", shim, "user", "1", env={"LEAK": str(rate)})
     service = Service(words[1], words[3], (Phase("load", 4.0),), warmups=0)
@@ -254,7 +254,7 @@ def a_look(at, pss=50 * MIB, cpu=0.0, **more):
 
 
 def a_life(rng, p99=1.0, memory=1.0, cpu=1.0):
-    """Two seconds of load with some noise, then idle time; factors change what is measured."""
+    """Two seconds of load with some noise, then idle time; factors change the measurements."""
     noise = lambda: float(rng.lognormal(0.0, 0.01))  # noqa: E731
     size = int(80 * MIB * memory * noise())
     load = Load(
@@ -272,7 +272,7 @@ def a_life(rng, p99=1.0, memory=1.0, cpu=1.0):
 
 @pytest.fixture
 def simulated(monkeypatch):
-    """A study whose lives are made up; `kinds` has the factors of each allocator."""
+    """A study with made-up lives; `kinds` has the factors of each allocator."""
 
     def make(kinds, seed=1, rounds=8, limits=()):
         rng = np.random.default_rng(seed)
@@ -314,7 +314,7 @@ def test_a_difference_is_named_in_the_first_sentence(simulated):
 
 
 def test_the_same_library_is_not_found_to_differ(simulated):
-    """Thirty studies of two names of one thing: hardly any false verdict in any metric."""
+    """Thirty studies of one library under two names: hardly any false verdict in any metric."""
     false = 0
     for seed in range(30):
         found = simulated({"same": {}}, seed)
@@ -358,7 +358,7 @@ def test_limits_make_a_gate_of_it(simulated, p99, limits, status):
     if status == EXIT_REGRESSION:
         assert told == {"one: p99": ("regression", 0.05), "two: p99": ("pass", 0.05)}
         assert re.search(r"(?m)^REGRESSION one: p99: \+.* limit \+5\.0%$", texts.report(found, 120))
-    if "requests/s" in limits:  # which is to be high
+    if "requests/s" in limits:  # higher is better
         assert told["one: requests/s"][1] == -0.05
 
 
@@ -468,7 +468,7 @@ def series(slope_per_second, noise, seed, alike=0.0):
 
 @pytest.mark.parametrize("alike", [0.0, 0.99])
 def test_the_interval_of_a_slope_holds_the_truth(alike):
-    """A megabyte a minute, in noise that is independent, and in noise that drifts."""
+    """A megabyte a minute, with independent noise, and with noise that drifts."""
     truth = 1e6 / 60
     held = 0
     for seed in range(40):

@@ -1,4 +1,4 @@
-"""One run of a server: found, proven, measured and ended, whatever it does."""
+"""One run of a server: found, checked, measured and ended, whatever it does."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def service(build, server):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    """Each test ends with the processes that it began with."""
+    """Each test ends with the same processes that it began with."""
     before = set(keeper.children(os.getpid()))
     affinity = os.sched_getaffinity(0)
     yield
@@ -63,7 +63,7 @@ def nothing_is_left():
 
 
 def broken(service, allocator=None):
-    """How a run fails that gets ready and is loaded once."""
+    """The failure of a run that is expected to become ready and have one load."""
 
     def run():
         with Server(service, allocator or glibc(), {}) as running:
@@ -115,7 +115,7 @@ def test_a_run_measures_cost_memory_and_latency(service):
 
 
 def test_processor_time_counts_children_that_have_ended(tmp_path):
-    """Also of daemons, which the keeper has waited for."""
+    """Including daemons, which the keeper has waited for."""
     burn = "import time; e = time.process_time() + 0.3\nwhile time.process_time() < e: pass"
     script = tmp_path / "s.py"
     script.write_text(
@@ -130,7 +130,7 @@ def test_processor_time_counts_children_that_have_ended(tmp_path):
 
 
 def test_memory_of_prefork_is_shared_out(service):
-    """Four processes share 32 MiB: the sum of PSS has them once, that of RSS four times."""
+    """Four processes share 32 MiB: the sum of PSS counts them once, that of RSS four times."""
     with Server(service("prefork"), glibc(), {}) as running:
         running.wait_until_ready()
         wait_until(lambda: running.look().processes == 4)
@@ -187,7 +187,7 @@ def test_nothing_is_looked_at_where_nothing_is():
     assert look(1 << 22, 0.0).processes == 0
 
 
-# --- what goes wrong ------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------------
 
 
 def test_a_server_that_never_gets_ready(service):
@@ -234,7 +234,7 @@ def test_a_port_that_is_taken_is_told_with_its_owner(service):
 
 
 def test_two_servers_on_one_port(service):
-    """The second one says what it can; the first one is not taken for it."""
+    """The second one reports its error; the first one is not mistaken for it."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         asked = service(ready=None)
@@ -292,7 +292,7 @@ def test_a_server_with_a_malloc_of_its_own(build, service, shim):
 
 
 def test_nothing_survives_the_lab(service, tmp_path):
-    """Even when it is killed."""
+    """Even if the lab is killed."""
     script = tmp_path / "lab.py"
     script.write_text(
         "import sys, time\nfrom tsmlab.service.life import *\nfrom tsmlab.allocators import glibc\n"

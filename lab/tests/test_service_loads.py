@@ -1,6 +1,7 @@
 """The outputs of load generators. wrk, ab, hey, h2load, redis-benchmark and sysbench were run and
-their output kept, shortened by lines that are not read; the others' are from their documentation
-(wrk2, oha, vegeta, k6, memtier_benchmark, pgbench, ghz)."""
+their output saved, without irrelevant lines; the other outputs are from documentation (wrk2, oha,
+vegeta, k6, memtier_benchmark, pgbench, ghz).
+"""
 
 # ruff: noqa: E501 - lines of outputs
 
@@ -363,7 +364,7 @@ def test_percentiles_of_pgbench_come_from_its_log(tmp_path):
     assert found is not None
     assert found.percentiles["50"] == pytest.approx(0.051)
     assert found.percentiles["100"] == pytest.approx(0.101)
-    assert not log.exists()  # the next load's is another
+    assert not log.exists()  # the next load writes another one
 
 
 @pytest.mark.parametrize(

@@ -162,8 +162,8 @@ def test_the_order_of_the_rounds_does_not_matter(logs, shuffler):
     before, after = stats.estimate_ratio(logs), stats.estimate_ratio(shuffled)
     assert after.ratio == pytest.approx(before.ratio)
     assert after.p_value == pytest.approx(before.p_value, rel=1e-6, abs=1e-12)
-    # The bootstrap draws by position, so its ends move by its own sampling error: a little, and
-    # where few values repeat, so that resampled means lie on a lattice, to its next point.
+    # The bootstrap draws by position, so its ends move by its own sampling error: a little, and if
+    # few values repeat, so that resampled means lie on a lattice, by one lattice point.
     step = (max(logs) - min(logs)) / len(logs)
     tolerance = 1e-9 if len(logs) < stats.MIN_BOOTSTRAP_ROUNDS else 0.05 + step
     assert math.log(after.low or 1) == pytest.approx(math.log(before.low or 1), abs=tolerance)
@@ -199,8 +199,8 @@ def test_holm_lies_between_no_correction_and_bonferroni_and_keeps_the_order(p_va
 
 
 def test_twenty_two_equal_allocators_seldom_have_a_winner():
-    """The family-wise promise, without the help of a margin: of A/A comparisons with 22 candidates
-    hardly any calls even one of them better or worse."""
+    """The family-wise error rate, without the help of a margin: of A/A comparisons with 22
+    candidates, hardly any calls even one of them better or worse."""
     generator = np.random.default_rng(9)
     wrong, trials = 0, 200
     for _ in range(trials):
@@ -256,8 +256,8 @@ def test_what_neither_correction_nor_noise_floor_confirms_is_unresolved():
 
 
 def test_the_advice_follows_the_square_root_law():
-    # Half-width 0.04, needed 0.01 (from 0.05 above to the margin's end): 16 times the rounds, but
-    # for Student's t, which is smaller then.
+    # Half-width 0.04, needed 0.01 (from 0.05 to the end of the margin): 16 times the rounds, except
+    # that Student's t is then smaller.
     limit = math.log(1.01)
     center = limit + 0.01
     estimate = estimate_of(math.exp(center - 0.04), math.exp(center), math.exp(center + 0.04), 10)
@@ -317,7 +317,7 @@ def test_round_effects_are_what_all_share_and_the_first_one_is_told():
     rest = np.random.default_rng(2).normal(0.0, 0.01, 12)
     assert stats.first_round_effect([0.2, *rest]) == pytest.approx(0.2, abs=0.02)
     assert stats.first_round_effect(rest) is None
-    assert stats.first_round_effect([0.2, 0.0, 0.0]) is None  # too few to say
+    assert stats.first_round_effect([0.2, 0.0, 0.0]) is None  # too few to tell
 
 
 @given(st.lists(st.floats(-10.0, 10.0), min_size=5, max_size=30))

@@ -27,7 +27,7 @@ class Runs:
 
 
 def analyse(runs):
-    """The samples of each workload, as a comparison has them."""
+    """The samples of each workload, as in a comparison."""
     samples = [
         replace(sample, point=index) for index, each in enumerate(runs) for sample in each.samples
     ]
@@ -64,7 +64,7 @@ def workload(name="w", memory=True):
 
 
 def runs(world, of, drift=(1.0, 1.0, 1.0)):
-    """One sample for each allocator and round; `drift` slows whole rounds."""
+    """One sample for each allocator and round; `drift` slows down whole rounds."""
     samples = []
     for number, factor in enumerate(drift, start=1):
         for name, numbers in world.items():
@@ -141,7 +141,7 @@ def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory():
 
 
 def test_the_mean_over_workloads_is_geometric():
-    """Twice as fast here and half as fast there is as fast as the best."""
+    """Twice as fast in one and half as fast in the other is as fast as the best."""
     worlds = [TYPICAL | {"ours": (0.5, 10e6)}, TYPICAL | {"ours": (2.0, 40e6)}]
     analysis = analyse([runs(w, workload(f"w{n}")) for n, w in enumerate(worlds)])
     assert mean_of(analysis, "ours") == pytest.approx((1.0, 2, 2))
@@ -150,7 +150,7 @@ def test_the_mean_over_workloads_is_geometric():
 
 
 def test_the_best_of_all_peers_is_1_even_where_no_peer_is():
-    """Two peers that are each the best of one workload: both have a mean above 1."""
+    """Two peers, each the best in one workload: both have a mean above 1."""
     first: World = {"ours": (1.0, 1.0), "fast": (1.0, 1.0), "small": (4.0, 1.0), "slim": (9.0, 1.0)}
     second = first | {"fast": (4.0, 1.0), "small": (1.0, 1.0)}
     analysis = analyse([runs(first, workload("a")), runs(second, workload("b"))])
@@ -162,7 +162,7 @@ def test_the_best_of_all_peers_is_1_even_where_no_peer_is():
 
 
 def test_a_means_interval_comes_from_its_rounds():
-    """Noise that is opposite in two workloads cancels in the mean of each round."""
+    """Noise in opposite directions in two workloads cancels in the mean of each round."""
     noisy = [runs(TYPICAL, workload(name)) for name in "ab"]
     for number, each in enumerate(noisy):
         for index, one in enumerate(each.samples):
@@ -187,7 +187,7 @@ def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean():
     assert mean_of(analysis, "ours") == pytest.approx((0.9, 1, 2))
     assert mean_of(analysis, "ours", "memory") == pytest.approx((2.2, 1, 2))
     assert (analysis.quick_memory.workloads, analysis.quick_memory.possible) == (1, 2)
-    # One that lacks a workload is not ranked before those that have them all.
+    # Allocators that lack a workload are not ranked before those that have all.
     assert analysis.overall[-1].name == "ours"
 
 

@@ -1,4 +1,4 @@
-"""Points, placeholders, and what -L and -P say."""
+"""Points, placeholders, and parsing -L and -P."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_list_has_different_values(text):
     [
         (("1", "4", None), [1, 2, 3, 4]),
         (("1", "8", "3"), [1, 4, 7]),
-        (("0.1", "0.5", "0.1"), [0.1, 0.2, 0.3, 0.4, 0.5]),  # exactly: no sum of floats
+        (("0.1", "0.5", "0.1"), [0.1, 0.2, 0.3, 0.4, 0.5]),  # exact, not a sum of floats
         (("-1", "1", None), [-1, 0, 1]),
         (("3", "3", None), [3]),
     ],

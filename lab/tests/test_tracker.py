@@ -41,7 +41,7 @@ def test_a_real_program(name):
         assert Path(process.provider).resolve() == chosen.path.resolve()
     assert [t.allocations for t in process.threads] == [counts["allocations"]]
     assert run.measurement.series
-    # What is in use is in memory, but for the pages that were not written.
+    # Live bytes are resident, except for pages that were not written.
     assert run.measurement.peak_rss_bytes > counts["peak_live_bytes"]
 
 
@@ -99,7 +99,7 @@ client.recv(100)
     run = tracker.explain(request(*command, allocator=installed(name), cwd=tmp_path))
     assert client.wait(timeout=30) == 0
     assert run.measurement.exit_code == 0
-    # The server, and the child that writes its memory down.
+    # The server, and the child that saves its memory.
     assert [each.inherited_bytes > 0 for each in run.processes] == [False, True]
     assert all(each.missed_frees == 0 for each in run.processes)
     assert run.counts()["peak_live_bytes"] > 500 * 1000
@@ -109,7 +109,8 @@ client.recv(100)
 
 needs_strace = pytest.mark.skipif(strace.refusal() is not None, reason=f"{strace.refusal()}")
 
-# argv: so many threads that wake and wait for nothing so often; every fourth time they map a page.
+# argv: this many threads that wake and wait for nothing this often; every fourth time they map a
+# page.
 FUTEXES = """
 #include <linux/futex.h>
 static int word;
@@ -147,11 +148,11 @@ def test_system_calls_of_threads(build, tmp_path):
     )
     assert not ended.failed
     found = {name: busy[name] - idle[name] for name in busy}
-    # Whether a join has to wait is decided by chance.
+    # It is chance whether a join has to wait.
     assert found["futex_calls"] == pytest.approx(4 * 600, abs=8)
     assert found["futex_errors"] == pytest.approx(4 * 200, abs=8)
     for name in ("mmap", "munmap", "mremap", "madvise"):
-        assert found[f"{name}_calls"] == pytest.approx(400, abs=1)  # an arena more
+        assert found[f"{name}_calls"] == pytest.approx(400, abs=1)  # one more arena
     assert (idle["sched_yield_calls"], idle["brk_calls"] > 0) == (0, True)
     assert 0.2e9 <= idle["futex_wait_ns"] < 2e9
 

@@ -1,4 +1,4 @@
-"""A single run: what the program is given, what counts as a failure, and what is kept of it."""
+"""A single run: the program's environment, what counts as a failure, and what is saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for options, on simulated programs whose truth is known."""
+"""The search for options, on simulated programs with known truth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tsmlab.trial import PADDING_VARIABLE, Program
 from tsmlab.tune import Options, tune
 from tsmlab.tune_options import Option
 
-# By variable and value: factors of time and of memory.
+# By variable and value: factors for time and memory.
 Effects = Mapping[tuple[str, str], tuple[float, float]]
 SAME = (1.0, 1.0)
 
@@ -33,7 +33,7 @@ SAME = (1.0, 1.0)
 @dataclass
 class Tuned:
     """A program whose time and memory depend on its variables. steady: the noise of a run depends
-    on its settings and round alone, so that it is the same when it is run again."""
+    only on its settings and round, so that it is the same when run again."""
 
     effects: Effects
     noise: float = 0.003
@@ -118,7 +118,8 @@ def verdicts(results):
     [("time", ["FAST=1"]), ("memory", ["SMALL=2"]), ("both", ["SMALL=1", "FAST=1"])],
 )
 def test_the_objective_decides(objective, found):
-    """SMALL=2 has the smallest product of time and memory, but costs time: for both it is out."""
+    """SMALL=2 has the smallest product of time and memory, but costs time, so it is excluded for
+    both."""
     results = search(FAST, SMALL, objective=objective).results
     assert results.tune.settings == found
     goal = {"time": "time", "memory": "peak memory", "both": "time x memory"}[objective]
@@ -133,7 +134,7 @@ def test_two_changes_that_both_help_are_found_one_after_the_other():
     assert results.tune.variables == {"FAST": "1", "SMALL": "2"}
     assert [step.base for step in results.tune.steps] == [[], ["FAST=1"], ["FAST=1", "SMALL=2"]]
     assert [step.confirmed for step in results.tune.steps] == [True, True, False]
-    # Against the default, in rounds that decided nothing else.
+    # Compared with the default, in rounds that decided nothing else.
     row = results.tune.rows[0]
     assert results.parts[-1].name == "the winner against the default"
     assert row.ratio.ratio == pytest.approx(0.72, rel=0.01)
@@ -161,7 +162,7 @@ def test_an_option_without_effect_does_not_ride_along(seeds):
 
 
 def test_what_chose_a_change_does_not_confirm_it():
-    """The rounds that count begin after the race, and have no others in them."""
+    """The rounds that count begin after the race, and are separate from it."""
     results = search(FAST).results
     step = results.tune.steps[0]
     fresh = next(s for s in results.parts if s.name == "step 1, fresh rounds")
@@ -220,7 +221,7 @@ def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds():
 
 @pytest.mark.parametrize("budget", [2.0, 5.0, 8.0, 20.0])
 def test_a_search_keeps_to_its_time_budget(budget):
-    """But for a round that was begun: of the first rung, all changes."""
+    """Except for a round that has begun: in the first rung, all changes."""
     executor = Tuned(EFFECTS, noise=0.05)
     search(FAST, SMALL, NOTHING, executor=executor, time_budget_seconds=budget)
     assert executor.now <= budget + 0.1 * 2.5 * (3 + 3 + 8 + 2)
@@ -233,7 +234,7 @@ def test_a_program_that_fails_by_itself_ends_the_search():
         search(FAST, executor=executor, allocator=allocator)
 
 
-# --- interrupted ----------------------------------------------------------------------------------
+# --- interruptions --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("run", [3, 20, 60, 75])
@@ -264,8 +265,8 @@ BUSY = ("load_at_start", "warnings")
 
 
 def timeless(results):
-    """Without when it was, and how busy the machine; clocks of two sessions differ in their last
-    digits."""
+    """Without the time of day, and the load of the machine; clocks of two sessions differ in their
+    last digits."""
     text = records.to_json(replace(results, created=""))
 
     def strip(value):
@@ -282,7 +283,7 @@ def test_what_is_interrupted_before_the_first_run_has_no_results():
         search(FAST, executor=Tuned(EFFECTS, interrupt_at_run=0))
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def test_the_line_is_ready_for_a_shell():

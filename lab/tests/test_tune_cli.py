@@ -27,7 +27,7 @@ def test_the_option_that_helps_is_found_and_its_line_works(tune, waste, tmp_path
     files = {name: tmp_path / f"tune.{name}" for name in ("json", "csv", "markdown")}
     exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
     words = ("--allocator", f"waste={waste}", "--for", "memory", *WASTE, *exports)
-    # Options may stand on both sides of the allocator's name.
+    # Options may be on both sides of the allocator's name.
     done = tune(*words[:4], "waste", *words[4:], "--", "/bin/echo", "found")
     line = done.stdout.splitlines()[-1]
     assert line == f"use it     WASTE=0 LD_PRELOAD={waste} /bin/echo found"

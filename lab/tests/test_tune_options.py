@@ -1,4 +1,4 @@
-"""The table of options: allocators really know them, and they are set as each reads them."""
+"""The table of options: allocators know all of them, and each is set as the allocator expects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def errors_under(name, setting, **more):
 
 
 def test_jemalloc_takes_every_value():
-    """It names what it does not know, and ends the program if it is told to."""
+    """jemalloc reports unknown options, and aborts if told to."""
     installed("jemalloc")
     for setting in every_setting("jemalloc"):
         assert errors_under("jemalloc", setting) == "", setting.text

@@ -1,4 +1,4 @@
-"""Each warning appears where it should, stays away where it should not, and names a remedy."""
+"""Each warning appears when it should, does not when it should not, and has a remedy."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_drift():
 
 
 def with_raw(change):
-    """A comparison whose runs answered something else, too."""
+    """A comparison whose runs have different output in some field."""
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
     executor = SimulatedExecutor(behaviours)
     plain = executor.run

@@ -1,4 +1,4 @@
-"""The suite's file: what is read from it, and how each mistake in it is named."""
+"""The suite's file: reading it, and the error for each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An allocator that does as little as one can: it frees nothing, and tells nothing of blocks."""
+"""A minimal allocator: it frees nothing, and reports no block sizes."""
 
 TINY_HEAP = """
 #include <stddef.h>

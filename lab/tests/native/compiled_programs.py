@@ -1,4 +1,4 @@
-"""Programs in C that tests compile on demand; here, and in tests/tools."""
+"""C programs that tests compile on demand; used here and in tests/tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ USUAL_HEADERS = """
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory):
-    """build(name, source, *flags) compiles C (or C++, by the name) and gives the result's path.
+    """build(name, source, *flags) compiles C (or C++, by the name) and returns the path of the
+    result.
 
     The source need not include USUAL_HEADERS.
     """
@@ -53,7 +54,7 @@ def build(tmp_path_factory):
             code.write_text(source)
             output = code.with_suffix("")
             compiler = "c++" if name.endswith(".cpp") else "cc"
-            # The compilers know malloc, and would remove calls whose result is not used.
+            # Compilers know malloc, and would remove calls with unused results.
             options = ["-O1", "-fno-builtin", "-include", str(headers), *flags]
             command = [compiler, *options, str(code), "-o", str(output)]
             finished = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -64,7 +65,7 @@ def build(tmp_path_factory):
     return compile_once
 
 
-# Runs a command that the kernel refuses one system call: REFUSED.
+# Runs a command with one system call refused by the kernel: REFUSED.
 REFUSES = """
 #include <errno.h>
 #include <linux/filter.h>

@@ -1,5 +1,6 @@
-"""What the tests of the native tools share: a program of known calls, known traces, and
-small disks."""
+"""Shared fixtures of the native tools' tests: a program with known calls, known traces, and small
+disks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a counted library writes, as docs/formats/counters.md describes it."""
+"""Everything that an instrumented library writes, as described in docs/formats/counters.md."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HeapMap(NamedTuple):
 
 
 class Reports(NamedTuple):
-    """Sums over the processes; threads and pictures are one process's after the other's."""
+    """Sums over the processes; threads and pictures of all processes, one after the other."""
 
     counts: dict[str, float]
     threads: list[dict[str, float]]
@@ -53,7 +53,7 @@ def read(folder):
 
 
 def _parsed(folder, kind):
-    """By process and then by number: PID-10 comes after PID-9."""
+    """By process and then by number, so that PID-10 comes after PID-9."""
     files = folder.glob(f"*.{kind}.json")
     ordered = sorted(files, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])
     return [json.loads(path.read_text(encoding="utf-8")) for path in ordered]

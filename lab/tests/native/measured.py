@@ -25,12 +25,12 @@ def run(*arguments, status=0, env=None, cwd=None):
 
 
 def parse(line):
-    """The answer of a tool, which must be one line."""
+    """A tool's output, which must be one line."""
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     return dict(json.loads(line))
 
 
 def measure(command, *options):
-    """The answer about a command whose output is thrown away."""
+    """The output for a command whose own output is discarded."""
     return parse(run(*options, "--stdout", "/dev/null", "--", *command).stdout)

@@ -1,7 +1,7 @@
-"""What the tests of the recorder share: a recording as its events, and what follows from them.
+"""Shared by the recorder's tests: a recording's events, and what follows from them.
 
-A trace is checked against what a program knows of itself, so its events are looked at one by one. A
-trace whose events contradict each other does not get past `Recorded`.
+A trace is compared with the program's own counts, so every event is examined. `Recorded` rejects a
+trace with contradictory events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Event:
     time_ns: int
     thread: int
     kind: str
-    object: int | None  # its number; of thread_begin the creator, of fork the child's image
+    object: int | None  # its number; for thread_begin the creator, for fork the child's image
     size: int | None
     alignment: int | None
 
@@ -51,14 +51,14 @@ class Numbers:
 
 @dataclass
 class Image:
-    """The events of one image, and what `record` said about it."""
+    """The events of one image, and what `record` reported about it."""
 
     said: dict[str, Any]
     events: list[Event]
     inherited: dict[int, int]  # object: bytes
     live: dict[int, int] = field(default_factory=dict)
     peak_live_bytes: int = 0
-    forks: dict[int, dict[int, int]] = field(default_factory=dict)  # child: what it inherits
+    forks: dict[int, dict[int, int]] = field(default_factory=dict)  # child: inherited objects
 
     def __post_init__(self):
         """Follows the events, each of which must be possible."""
@@ -110,7 +110,7 @@ class Image:
         )
 
     def requested(self):
-        """Bytes of all that was granted."""
+        """Bytes of all successful requests."""
         return sum(size * n for size, n in self.sizes(*MAKES, "realloc").items())
 
     def by_thread(self, kind):
@@ -174,7 +174,7 @@ def read_events(trace):
 
 
 def read_images(trace, said):
-    """The images of a whole trace. said: what `record` says of them."""
+    """The images of a whole trace. said: what `record` reported about them."""
     events = read_events(trace) if any(each["events"] for each in said) else {}
     images: list[Image] = []
     for each in said:
@@ -187,7 +187,7 @@ def read_images(trace, said):
 
 
 def start_record(trace, command, *options, environment=None, stdout=Path(os.devnull), answer=None):
-    """`record`, which is to write its line into `answer`, or else beside the trace."""
+    """Starts `record`, which writes its line to `answer`, or else next to the trace."""
     output = ["--output", answer or trace.with_suffix(".json")]
     arguments = [paths.tool("record"), "-o", trace, *output, "--stdout", stdout, *options]
     return subprocess.Popen(
@@ -208,7 +208,7 @@ def finish_record(process, trace):
 
 
 def kill_record(process):
-    """What it has started may live on, and hold its pipes."""
+    """The processes that it started may survive, and hold its pipes open."""
     process.kill()
     process.wait()
     for pipe in (process.stdout, process.stderr):

@@ -1,10 +1,10 @@
-"""What tests read of the dynamic section and the dynamic symbols of a product."""
+"""Reads the dynamic section and the dynamic symbols of a product."""
 
 from __future__ import annotations
 
 from elftools.elf.elffile import ELFFile
 
-# The C library; before glibc 2.34 in three files, of which two are empty since then.
+# The C library: before glibc 2.34 in three files, two of which have been empty since.
 C_LIBRARY = {"libc.so.6", "libpthread.so.0", "libdl.so.2"}
 
 
@@ -29,7 +29,7 @@ _ENTRY_POINTS = frozenset(
 
 
 def expect_shim(path, *also):
-    """A shim needs the C library alone, and exports the functions it stands before alone."""
+    """A shim needs only the C library, and exports only the functions that it intercepts."""
     assert needed_libraries(path) <= C_LIBRARY
     exported = exported_names(path)
     operators = {name for name in exported if name.startswith(("_Zn", "_Zd"))}

@@ -1,5 +1,5 @@
-"""What the tests of the shims share (tracker, record): under which allocators they run, and
-programs that make known calls, or come to life and end in every way.
+"""Shared by the tests of the shims (tracker, record): the allocators to run under, and programs
+that make known calls, or start and end in every possible way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALLOCATORS = under(
     "", "tsmalloc", also=("jemalloc", "lock-best", "nolock-first", "mimalloc", "tcmalloc")
 )
 
-# Of the program of CALLS: what it calls, of which kind that is, and how many bytes it asks for.
+# For the program of CALLS: what it calls, the kind of that call, and how many bytes it requests.
 FUNCTIONS = (
     ("malloc", "malloc", 10),
     ("zero", "malloc", 0),
@@ -37,7 +37,7 @@ FUNCTIONS = (
 
 
 def installed(name):
-    """The allocator of this name; skips the test where there is none."""
+    """The allocator of this name; skips the test if there is none."""
     found = {each.name: each for each in discover(versions=False)}
     if name not in found:
         pytest.skip(f"{name} is not installed, or not built")
@@ -50,8 +50,7 @@ def library_of(allocator):
 
 def run_in(place, shim, variable):
     """run(command, allocator="", status=0, **environment) runs it with the shim before the
-    allocator, and gives the folder that the variable named.
-    """
+    allocator, and returns the folder that the variable names."""
 
     def run(command, allocator="", status=0, stdout=Path(os.devnull), **environment):
         folder = place / f"folder-{len(list(place.iterdir()))}"
@@ -83,7 +82,7 @@ REAL_PROGRAMS: list[list[str | Path]] = [
 ]
 
 
-# A kind of call, so many times; each block is freed. A third argument: refusals have to be ENOMEM.
+# A kind of call, repeated N times; each block is freed. A third argument: failures must be ENOMEM.
 CALLS = """
 static int looks_at_errno;
 static int is_refused(void* p) {
@@ -121,7 +120,7 @@ int main(int argc, char** argv) {
 }
 """
 
-# All forms of new and delete, of 0 to 12 bytes, so many times, after so many that throw.
+# All forms of new and delete, for 0 to 12 bytes, repeated N times, after M that throw.
 OPERATORS = """
 #include <cstdlib>
 #include <new>
@@ -150,12 +149,12 @@ int main(int, char** argv) {
 }
 """
 
-# Seven blocks, and -DEND.
+# Seven blocks, then -DEND.
 ENDS = """
 int main(void) { for (int i = 0; i < 7; ++i) malloc(3); END }
 """
 
-# A child and a grandchild, by -DFORK.
+# A child and a grandchild, created by -DFORK.
 FORKS = """
 int main(void) {
   void* early = malloc(1000);
@@ -177,7 +176,7 @@ int main(void) {
 }
 """
 
-# So many children among busy threads; each makes two blocks. A second argument: the threads rest.
+# This many children among busy threads; each makes two blocks. A second argument: threads rest.
 BUSY_FORKS = """
 static volatile int is_over;
 static void* work(void* rests) {
@@ -201,8 +200,8 @@ int main(int argc, char** argv) {
 }
 """
 
-# So many threads that pass so many blocks on to each other; it tells how many were allocated and
-# freed, and the bytes of all and of those that are left.
+# This many threads that pass this many blocks on to each other; prints how many were allocated and
+# freed, and the bytes of all and of the remaining ones.
 PRODUCERS = """
 enum { slots = 64 };
 static _Atomic(void*) boxes[slots];
@@ -236,7 +235,7 @@ int main(int argc, char** argv) {
 }
 """
 
-# Becomes the program of its argument, with four calls of malloc, in the last of four processes.
+# Execs the program in its argument after four calls of malloc, in the last of four processes.
 SPAWNS = """
 extern char** environ;
 int main(int argc, char** argv) {
@@ -254,7 +253,7 @@ int main(int argc, char** argv) {
 }
 """
 
-# The same in a thread, while others allocate.
+# The same in a thread, while other threads allocate.
 BECOMES = """
 static void* churn(void* none) { for (;;) free(malloc(77)); return none; }
 static void* become(void* program) {
@@ -279,7 +278,8 @@ __attribute__((destructor)) static void late(void) { free(kept); }
 
 
 def early_and_late(build):
-    """A program whose library, in the same folder, makes a block before main() and frees it."""
+    """A program with a library, in the same folder, that allocates a block before main() and frees
+    it."""
     library = build("early.so.c", EARLY_AND_LATE, "-shared", "-fPIC")
     flags = ("-Wl,--no-as-needed", str(library))
     return build("late.c", "int main(void) { return 0; }", *flags)

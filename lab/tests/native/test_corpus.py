@@ -1,4 +1,4 @@
-"""The corpus in lab/traces/: whole, small, and what its README says of each trace."""
+"""The corpus in lab/traces/: complete, small, and as its README describes each trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_BYTES = 600_000
 
 
 def described():
-    """The traces of the README's table, and their events."""
+    """The traces in the README's table, with their events."""
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| ([\d,]+) \|[^|]*\|$", text)
     return {name: int(events.replace(",", "")) for name, events in rows}
@@ -45,7 +45,7 @@ class TestTrace:
 
     @pytest.mark.parametrize("schedule", ["asap", "recorded", "stride"])
     def test_it_is_replayed(self, trace, schedule):
-        """redis has threads that call nothing, and so have no turn in the recorded order."""
+        """redis has threads that make no calls, and therefore no turn in the recorded order."""
         done = ran(paths.tool("replay"), "--schedule", schedule, trace, status=0)
         assert json.loads(done.stdout)["matches"]
 
@@ -54,10 +54,10 @@ class TestTrace:
     "name", ["git", *(pytest.param(name, marks=pytest.mark.long) for name in ("perl", "sqlite3"))]
 )
 def test_the_bound_of_memory_can_be_attained(name):
-    """With the whole future known, objects have addresses within 2% of the most live bytes: the
-    lower bound of `replay` is not only a bound. First the objects that live at the peak, side by
-    side in the order of their births; then the others, the largest first, each at the lowest
-    address that is free for its whole life."""
+    """With the whole future known, objects can be placed within 2% of the most live bytes: the
+    lower bound of `replay` is almost attainable. First the objects alive at the peak, side by side
+    in the order of their births; then the others, the largest first, each at the lowest address
+    that is free for its whole life."""
     begins, ends, sizes = objects_of(FOLDER / f"{name}.tstrace")
     live = np.zeros(max(ends) + 1, dtype=np.int64)
     np.add.at(live, begins, sizes)
@@ -82,8 +82,8 @@ def test_the_bound_of_memory_can_be_attained(name):
 
 
 def objects_of(trace):
-    """Begin and end, in events, and the size rounded up to 16 of each object; one that is resized
-    is another from then on."""
+    """Begin and end, in events, and the size rounded up to 16 of each object; a resize starts a new
+    object."""
     begins: list[int] = []
     ends: list[int] = []
     sizes: list[int] = []

@@ -1,5 +1,5 @@
-"""The counted libraries: what they report is what a program of known calls did, in every way in
-which a process can end; and the libraries that do not count have no trace of it.
+"""The instrumented libraries: their reports match a program with known calls, however the process
+ends; and the other libraries contain no trace of the counters.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def folder(tmp_path):
 
 
 def run(name, folder, *command, status=0, shim="", **more):
-    """Runs the command under the counted library of that name, and gives what it printed."""
+    """Runs the command under the instrumented library of that name, and returns its output."""
     preload = {"LD_PRELOAD": f"{shim} {counted_library(name)}"}
     environment = {**os.environ, **preload, **counters.environment(folder), **more}
     done = ran(*command, env=environment, status=status)
@@ -52,7 +52,7 @@ def run(name, folder, *command, status=0, shim="", **more):
 
 
 def files(folder):
-    """Their names, without the numbers of the processes."""
+    """Their names, without the process IDs."""
     return sorted(re.sub(r"^\d+", "PID", path.name) for path in folder.iterdir())
 
 
@@ -69,13 +69,13 @@ def test_calls_are_those_that_the_tracker_counts(name, program, folder):
     counts = causes.counts
     (record,) = tracker.read(calls)
     assert counts["allocations"] == record.malloc + record.calloc + record.aligned >= 1500
-    # Of null pointers, which libc frees when a thread ends, the tracker counts the calls.
+    # libc frees null pointers when a thread ends; the tracker counts those calls.
     assert 1500 <= counts["frees"] <= record.free
     assert len(causes.threads) == 4
     for key, total in counts.items():
         if not key.endswith("_at_snapshot"):
             assert sum(thread[key] for thread in causes.threads) == total, key
-    # The main thread came first; the others do the same work.
+    # The main thread came first; the others do equal work.
     assert [thread["allocations"] for thread in causes.threads[1:]] == [500.0] * 3
     assert [thread["frees"] for thread in causes.threads[1:]] == [500.0] * 3
 
@@ -84,7 +84,7 @@ def test_calls_are_those_that_the_tracker_counts(name, program, folder):
 def test_splits_and_merges_explain_every_block(name, program, folder):
     run(name, folder, program, "exchange", "3000")
     counts = read(folder).counts
-    # Every growth adds one block; nothing was given back.
+    # Each time the heap grows, it adds one block; nothing was returned.
     assert counts["trim_calls"] == 0
     blocks = counts["growth_calls"] + counts["splits"] - counts["merges"]
     in_use = counts["allocations"] - counts["frees"]
@@ -112,7 +112,7 @@ def test_memory_given_back_is_counted(name, build, folder):
     else:
         kept = counts["growth_bytes"] - counts["trimmed_bytes"]
         assert kept == counts["segment_bytes_at_snapshot"]
-        if not name.startswith("lockfree"):  # gives back when asked to, or when it cannot grow
+        if not name.startswith("lockfree"):  # returns memory on request, or if it cannot grow
             assert counts["trimmed_bytes"] > 90 << 20
 
 
@@ -188,9 +188,9 @@ def test_a_strategy_has_its_own_counts_alone(name, program, folder):
         ("_Exit", [1]),
         ("fork", [2, 5]),
         ("fork_exit", [2, 5]),
-        # The child of vfork is a guest in its parent's memory.
+        # The child of vfork uses its parent's memory.
         ("vfork", [2]),
-        # The image before exec writes nothing, the one behind it begins at 0.
+        # The image before exec writes nothing, the one after it begins at 0.
         ("exec", [2]),
     ],
 )
@@ -215,7 +215,7 @@ def test_cancelled_threads_write_and_killed_ones_do_not(name, program, folder):
 
 
 def test_an_image_never_replaces_the_report_of_another(program, folder):
-    # A process of the same number, of another time or container.
+    # A process with the same ID, from another time or container.
     shell = 'for end in "" -1; do echo taken > "$0/$$$end.counters.json"; done; exec "$1" end exit'
     run("lock-best", folder, "/bin/sh", "-c", shell, folder, program)
     assert files(folder) == [f"PID{end}.counters.json" for end in ("-1", "-2", "")]
@@ -225,7 +225,7 @@ def test_an_image_never_replaces_the_report_of_another(program, folder):
 
 def test_a_shell_and_what_it_starts(folder):
     run("lockfree-first", folder, "/bin/sh", "-c", "(: ; true); /bin/ls / > /dev/null; true")
-    # The shell itself, which ends by _exit, its subshell and ls.
+    # The shell itself, which ends with _exit, its subshell and ls.
     assert len(files(folder)) >= 2
     assert read(folder).counts["allocations"] > 0
 
@@ -271,7 +271,7 @@ def test_a_picture_shows_every_block(name, program, folder):
         assert sum(block.bytes for block in chunk.blocks) == chunk.bytes
         for before, after in zip(chunk.blocks, chunk.blocks[1:], strict=False):
             assert (before.state, before.owner) != (after.state, after.owner)
-    # All of the segment but the headers of chunks.
+    # The whole segment except the headers of chunks.
     drawn = sum(chunk.bytes for chunk in heap_map.chunks)
     segment = causes.counts["segment_bytes_at_snapshot"]
     assert segment - 64 * len(heap_map.chunks) <= drawn <= segment
@@ -283,7 +283,7 @@ def test_the_engine_shows_how_full_its_slabs_are(program, folder):
     (chunk,) = heap_map.chunks
     slabs = [block for block in chunk.blocks if block.state == "mixed"]
     used = sum(slab.used_share * slab.bytes for slab in slabs)
-    # Half of 40,000 blocks of 48 bytes, and what the thread's bin holds.
+    # Half of 40,000 blocks of 48 bytes, and the blocks in the thread's bin.
     assert 20_000 * 48 * 0.98 <= used <= 20_000 * 48 * 1.1
     assert {slab.owner for slab in slabs} == {1}
 
@@ -314,7 +314,7 @@ def test_a_picture_of_many_blocks_is_coarse_and_whole(name, program, folder):
 def test_pictures_of_a_busy_heap_harm_nobody(name, program, folder):
     run(name, folder, program, "busy", "5")
     heap_maps = read(folder).maps
-    # While other threads are inside, some strategies cannot always be drawn.
+    # While other threads are in the heap, some strategies cannot always draw it.
     assert len(heap_maps) <= 5
     if name.startswith(("lock-", "rwlock", "arenas", "tsmalloc")):
         assert len(heap_maps) == 5

@@ -1,5 +1,5 @@
-"""The programs of experiments: the same work under every allocator, which follows from the
-arguments alone, and a look at the heap where it matters. Times are never looked at.
+"""The programs of experiments: the same work under every allocator, determined only by the
+arguments, and checks of the heap where it matters. Times are never checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run(program, *arguments, **environment):
 
 
 def counted(folder, allocator, program, *arguments):
-    """What the counted library of an allocator counted; its pictures stay in the folder."""
+    """The counts of an allocator's instrumented library; its pictures stay in the folder."""
     library = paths.library_dir() / "counted" / own_library(allocator)
     run(program, *arguments, LD_PRELOAD=str(library), TSMALLOC_COUNTERS=str(folder))
     (counters,) = folder.glob("*.counters.json")
@@ -51,7 +51,7 @@ def free_blocks(folder, allocator, *arguments):
     ids=lambda command: "-".join(command[:2]),
 )
 def test_what_is_requested_does_not_depend_on_the_allocator(command):
-    # What the allocator says of its own heap.
+    # The allocator's own report about its heap.
     its_word = {"free_blocks", "free_bytes", "segment_bytes"}
 
     def told(**environment):
@@ -98,7 +98,7 @@ def test_blocks_that_are_freed_at_once_leave_no_free_blocks(tmp_path):
 def test_the_fits_differ_in_what_they_leave(tmp_path, shape):
     left = {fit: free_blocks(tmp_path, f"lock-{fit}", shape) for fit in ("first", "best", "worst")}
     assert left["best"] < left["first"] < left["worst"]
-    assert left["best"] > 50  # or there was nothing to search in
+    assert left["best"] > 50  # otherwise there was nothing to search in
 
 
 def test_without_a_way_home_each_round_needs_fresh_memory(tmp_path):

@@ -1,6 +1,6 @@
-"""The native launcher's answers: how a program ended, what it took, and what was arranged for it.
+"""The native launcher: how a program ended, what it cost, and what was set up for it.
 
-Memory and process trees have their own files beside this one.
+Memory and process trees are tested in their own files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_death_by_signal(number):
     ],
 )
 def test_programs_that_cannot_start(tmp_path, arguments, number, message):
-    """They are results: status 0, a named error, and null for everything that was not measured."""
+    """These are results: status 0, a named error, and null for everything that was not measured."""
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     (tmp_path / "script").write_text("#!/no/such/interpreter\n")
     (tmp_path / "script").chmod(0o755)
@@ -81,7 +81,7 @@ def test_programs_that_cannot_start(tmp_path, arguments, number, message):
 
 
 class TestWrongUsage:
-    """Status 1, a sentence on stderr that names the culprit, nothing started, nothing written."""
+    """Status 1, a sentence on stderr that names the problem, nothing started, nothing written."""
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
@@ -185,7 +185,7 @@ class TestStandardStreams:
 
 
 class TestWhatTheProgramInherits:
-    """Nothing of the launcher's own arrangements may reach the program."""
+    """None of the launcher's own settings may reach the program."""
 
     def test_no_signals_files_or_session_are_inherited(self, tmp_path):
         seen = tmp_path / "seen"

@@ -1,5 +1,5 @@
-"""Peak memory as `measure` reports it: exact for one process, independent of the launcher, and
-summed over trees by sampling.
+"""Peak memory as `measure` reports it: exact for one process, independent of the launcher, and for
+trees the sum of samples.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from measured import measure
 from tsmlab import paths
 
 MIB = 1 << 20
-# What a small dynamic program has resident besides its data, and the kernel's error: it keeps the
-# counters in shares per CPU that the process ran on, each some hundred KiB off.
+# Resident memory of a small dynamic program besides its data, plus the kernel's error: its counters
+# are kept per CPU that the process ran on, each up to a few hundred KiB off.
 OVERHEAD = 5 * MIB
 
-# hog MIB MS [children]: touches so much memory, starts children that inherit it untouched, lingers.
+# hog MIB MS [children]: touches this much memory, starts children that inherit it untouched, waits.
 HOG = """
 int main(int argc, char** argv) {
   size_t size = (size_t)atol(argv[1]) << 20;
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
 }
 """
 
-# herd MS MIB...: a child for each size, all of which have touched it for so long at the same time.
+# herd MS MIB...: a child for each size, which all hold their memory for this long at the same time.
 HERD = """
 int main(int argc, char** argv) {
   int ready[2], go[2];
@@ -85,8 +85,8 @@ def test_memory_that_was_given_back_counts(build):
     assert 64 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 64 * MIB + OVERHEAD
 
 
-# The trap that `measure` exists to avoid: for a program that is started straight from Python the
-# kernel reports at least Python's own peak.
+# The trap that `measure` avoids: for a program started directly from Python, the kernel reports at
+# least Python's own peak.
 LAUNCHER = """
 import json, os, resource, subprocess, sys
 held = bytearray(int(sys.argv[1]) << 20)

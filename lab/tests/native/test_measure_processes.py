@@ -1,5 +1,5 @@
-"""How `measure` ends what it started: timeouts, signals, processes that stay behind; and whether it
-sees the libraries that were to be preloaded.
+"""How `measure` ends what it started: timeouts, signals, leftover processes; and whether it sees
+the preloaded libraries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TestTimeout:
         script = 'setsid sh -c "$1" & sleep 60; echo not reached'
         answer = measure(["sh", "-c", script, "sh", stubborn], "--timeout", "0.5")
         assert (answer["timed_out"], answer["signal"]) == (True, signal.SIGTERM.value)
-        assert answer["left_behind"] >= 1  # the shell, and perhaps the sleep that it had just begun
+        assert answer["left_behind"] >= 1  # the shell, and perhaps the sleep that it just started
         assert not is_alive(int(note.read_text()))
 
 
@@ -62,14 +62,13 @@ class TestWhatTheRootLeavesRunning:
 
 
 class TestInterruption:
-    """A signal to measure ends the tree and still gives an answer."""
+    """A signal to measure ends the tree and still produces a result."""
 
     @pytest.fixture
     def started(self, tmp_path):
         def start(script, *, interrupts="default"):
             note = tmp_path / "pid"
-            # The runner of the tests may ignore SIGINT, as a shell's background jobs do, and
-            # SIGHUP.
+            # The test runner may ignore SIGINT, as a shell's background jobs do, and SIGHUP.
             command = ["env", "--default-signal=HUP,TERM", f"--{interrupts}-signal=INT"]
             command += [paths.tool("measure")]
             command += ["--stderr", note, "--stdout", "/dev/null", "--"]
@@ -128,7 +127,7 @@ class TestInterruption:
 
 
 class TestPreloadProof:
-    """Each asked-for library is seen in the program, or seen to be missing."""
+    """Each requested library is reported as loaded, or as missing."""
 
     @pytest.fixture
     def library(self, build):

@@ -1,4 +1,4 @@
-"""The lab's side of the native tools: requests become command lines, answers become values."""
+"""The lab's interface to the native tools: requests become command lines, output becomes values."""
 
 from __future__ import annotations
 
@@ -151,19 +151,19 @@ class TestSeries:
 
     def test_grows_as_the_program_does(self):
         step = "push @a, 'x' x 1000000; select undef, undef, undef, 0.02"
-        # After a sample that a busy machine held up for 100 ms the sampler waits for 3 s.
+        # After a sample that a busy machine delayed by 100 ms, the sampler waits for 3 s.
         script = f"my @a; for (1..20) {{ {step} }} sleep 4"
         for _ in range(3):
             measured = self.run(1000, "perl", "-e", script)
             if measured.wall_ns - measured.series[-1][0] < 3.5e9:
-                break  # else the machine held the sampler up until the end: once more
+                break  # otherwise the machine delayed the sampler until the end: try again
         times = [time_ns for time_ns, _ in measured.series]
         sizes = [size for _, size in measured.series]
         assert len(times) == measured.samples > 10
         assert times == sorted(times)
         assert times[-1] <= measured.wall_ns
         assert max(sizes) == measured.tree_peak_rss_bytes
-        # The last samples may see the end of the process, which gives its memory up part by part.
+        # The last samples may see the process ending, which frees its memory in parts.
         assert max(sizes) - sizes[0] > 10_000_000
         assert measured.sampling_ns <= 0.03 * measured.wall_ns
 
@@ -173,7 +173,7 @@ class TestSeries:
         assert points // 2 < len(measured.series) <= points < measured.samples
         gaps = {b[0] - a[0] for a, b in pairwise(measured.series)}
         assert all(gap > 0 for gap in gaps)
-        assert measured.series[0][0] < 50_000_000  # the beginning stays
+        assert measured.series[0][0] < 50_000_000  # the beginning is kept
 
     def test_sums_up_the_tree(self):
         script = "perl -e '$x = q(x) x 20000000; sleep 1' & perl -e '$x = q(x) x 20000000; sleep 1'"

@@ -1,8 +1,7 @@
-"""The recorder: what a program asks of its allocator is in the trace, whatever the program does.
+"""The recorder: all of a program's calls to its allocator are in the trace, whatever it does.
 
-Programs that know their own numbers are compared with them, what the loader and the run-time
-library do is subtracted by a run that does nothing, and real programs are compared with what the
-tracker saw in the same run.
+Traces are compared with the programs' own counts, minus those of an idle run (the loader and the
+run-time library). Traces of real programs are compared with the tracker's counts in the same run.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def record(tmp_path):
 
 
 def skip_unless_it_runs(wrapper):
-    """Some containers may not make namespaces."""
+    """Some containers may not create namespaces."""
     if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this container may not make namespaces")
 
@@ -87,7 +86,7 @@ def oddities(image):
 
 
 def more(busy, idle):
-    """What one has that the other has not; the other has nothing of its own."""
+    """The calls in one but not in the other, which must have none of its own."""
     assert not idle - busy
     return dict(busy - idle)
 
@@ -96,7 +95,7 @@ class TestFunctions:
     @pytest.mark.parametrize("allocator", ALLOCATORS)
     @pytest.mark.parametrize(
         ("function", "kind", "size"),
-        # Of nothing, realloc makes a block as malloc does.
+        # realloc of a null pointer allocates a block as malloc does.
         [(name, kind.replace("realloc", "malloc"), size) for name, kind, size in FUNCTIONS],
     )
     def test_c_functions(self, record, calls, allocator, function, kind, size):
@@ -119,7 +118,7 @@ class TestFunctions:
         idle = record([calls, "refused", "0"], allocator=allocator).only
         busy = record([calls, "refused", "100"], allocator=allocator).only
         assert more(busy.counts(), idle.counts()) == {"malloc": 100, "free": 100, "refused": 400}
-        most, product = 2**63 - 1, 2**64 - 1  # one that overflows is the largest size
+        most, product = 2**63 - 1, 2**64 - 1  # an overflow is recorded as the largest size
         assert busy.sizes("refused") == {most: 300, product: 100}
         assert busy.live == idle.live
         assert oddities(busy) == NO_ODDITIES
@@ -138,14 +137,14 @@ class TestFunctions:
         idle = record([program, "0", "0"], allocator=allocator).only
         busy = record([program, "100", "100"], allocator=allocator).only
         sizes = more(busy.sizes("malloc"), idle.sizes("malloc"))
-        # An exception is an object that the run-time library allocates for each throw.
+        # For each throw, the run-time library allocates an exception object.
         [exception] = sizes.keys() - {0, 1, 2, 3, 4, 9, 10}
         assert sizes == dict.fromkeys((0, 1, 2, 3, 4, 9, 10, exception), 100)
         assert busy.sizes("aligned") - idle.sizes("aligned") == dict.fromkeys(
             (5, 6, 7, 8, 11, 12), 100
         )
         assert {e.alignment for e in busy.events if e.kind == "aligned" and e.size < 13} == {64}
-        # Where operator new throws without having asked malloc, nothing was returned at all.
+        # If operator new throws without calling malloc, nothing was returned at all.
         assert busy.sizes("refused") in ({2**62: 100}, {})
         frees = more(busy.counts(), idle.counts())["free"]
         assert frees == 1400
@@ -228,8 +227,8 @@ class TestThreads:
         out = tmp_path / "out"
         busy = record([program, "16", "5000"], *ring, allocator=allocator, stdout=out).only
         allocations, frees, _, live = map(int, out.read_text().split())
-        # Each block is freed by the thread that finds it: one event out of order would show as a
-        # free of what was not allocated, or as a block that is handed out while it lives.
+        # Each block is freed by the thread that finds it: one event out of order would show up as a
+        # free of an unallocated block, or as a live block that is returned again.
         assert oddities(busy) == NO_ODDITIES
         workers = [thread for thread, n in busy.by_thread("malloc").items() if n >= 5000]
         assert len(workers) == 16
@@ -238,7 +237,7 @@ class TestThreads:
         assert sum(e.kind == "free" for e in mine) == frees
         assert 10_000 < sum(e.kind == "realloc" for e in mine) < 20_000
         assert busy["threads"] == 17
-        # pthread_create makes an object for each thread, and libc keeps them for the next.
+        # pthread_create allocates an object for each thread, and libc caches them.
         others = busy.live_bytes - idle.live_bytes - live
         assert 0 <= others < 16 * 5000
         assert busy.counts()["thread_end"] == 16
@@ -337,7 +336,7 @@ class TestThreads:
         image = record([build("record-late.c", source, "-pthread")]).only
         late = [e for e in image.events if e.size in range(6001, 6005)]
         assert [e.size for e in late] == [6001, 6002, 6003, 6004]
-        # What comes after the end is another thread's, whose creator is the one that has ended.
+        # Events after the end belong to another thread, whose creator is the one that has ended.
         births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
         assert births in ({1: 0}, {1: 0, 2: 1}, {1: 0, 2: 1, 3: 2})
         assert late[0].thread == 1
@@ -392,7 +391,7 @@ class TestThreads:
           return 0;
         }
         """
-        # glibc's own heap does not survive that; one that hands out from a counter does.
+        # glibc's own heap would not survive that; a bump allocator does.
         allocator = """
         static _Alignas(16) char space[64 << 20];
         static size_t used;
@@ -416,7 +415,7 @@ class TestThreads:
         assert image.sizes("malloc")[44] == 1000
         assert 475 <= image.sizes("malloc")[9] <= 501
         assert image["lost_events"] == 0
-        # What a handler has jumped out of is lost at most once for each jump.
+        # At most one event is lost for each jump out of a handler.
         lost = sum(image.live.values()) // 33 + image["unknown_frees"] + image["missed_frees"]
         assert lost <= 3 * 500
         assert image["end"] == "exited"
@@ -452,11 +451,11 @@ class TestProcesses:
     @pytest.mark.parametrize("allocator", under("", "tsmalloc", also=("jemalloc", "lock-best")))
     def test_forks_among_busy_threads(self, record, build, allocator):
         program = build("busy.c", BUSY_FORKS, "-pthread")
-        # As many events as are needed, no more.
+        # Exactly as many events as needed.
         parent, *children = record([program, "30", "rest"], allocator=allocator).images
         assert len(children) == 30
         for child in children:
-            # What another thread frees just before a fork is free in the child, unknown to it.
+            # A block that another thread frees just before a fork is free in the child, unnoticed.
             frees = child.counts()["free"] - child["missed_frees"]
             assert (child.counts()["malloc"], child.counts()["calloc"], frees) == (1, 1, 2)
             assert child["missed_frees"] <= 3
@@ -514,7 +513,7 @@ class TestProcesses:
         assert recorded.only["end"] == said
 
     def test_killed_in_the_middle(self, tmp_path, build):
-        # It counts before and after each call, in a file that its death does not lose.
+        # It counts before and after each call, in a file that survives its death.
         source = """
         struct counts { atomic_long begun, done; char rest[48]; };
         static struct counts* all;
@@ -552,7 +551,7 @@ class TestProcesses:
             assert image["end"] == "killed"
 
     def test_a_slow_recorder_learns_how_a_program_ended(self, tmp_path, build):
-        # It may look at the dead more than once before it asks the system how they ended.
+        # It may inspect the dead more than once before it asks the system how they ended.
         source = """
         #include <poll.h>
         typedef int poll_function(struct pollfd*, nfds_t, int);
@@ -586,7 +585,7 @@ class TestProcesses:
 
 
 class TestHindrances:
-    # After the second, any system call but read, write and exit kills, and so does rdtsc.
+    # The second one kills on any system call but read, write and exit, and on rdtsc.
     @pytest.mark.parametrize(
         "hindrance",
         ["close_range(0, ~0U, 0);", "prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);"],
@@ -664,7 +663,7 @@ class TestHindrances:
 
 
 class TestEnds:
-    """What happens to the recorder itself."""
+    """What happens if the recorder itself ends."""
 
     ENDLESS = """
     int main(void) { for (;;) { free(malloc(99)); usleep(100); } }
@@ -699,14 +698,14 @@ class TestEnds:
         kill_record(process)
         assert not look_into(trace).is_finished
         assert sum(each.kind == "malloc" for each in read_events(trace)[0]) > 100
-        # What it has left in memory goes with the next recorder.
+        # The next recorder removes what it left in memory.
         left = {path.name for path in shm.glob("tsmalloc-record-*")}
         again = trace.with_name("u.tstrace")
         assert finish_record(start_record(again, ["true"]), again).status == 0
         assert left - {path.name for path in shm.glob("tsmalloc-record-*")}
 
     def test_programs_outlive_a_killed_recorder(self, build, tmp_path):
-        # A grandchild is not killed with the recorder; it fills the ring, waits, and goes on.
+        # A grandchild is not killed with the recorder; it fills the ring, waits, and continues.
         source = """
         int main(int argc, char** argv) {
           if (fork() > 0) { pause(); return 0; }
@@ -789,7 +788,7 @@ class TestEnds:
 
 
 class TestAgainstTheTracker:
-    """Both are in the same run, one behind the other, and see the same calls."""
+    """Both are in the same run, one after the other, and see the same calls."""
 
     @pytest.fixture
     def compare(self, record, tmp_path):

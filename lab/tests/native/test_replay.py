@@ -1,7 +1,7 @@
-"""`replay`: all calls of a trace are made, in each order, under any allocator;
-what an allocator does wrong is a result; and what replay itself needs is in none of its figures.
+"""`replay`: it makes all calls of a trace, in each order, under any allocator; it reports an
+allocator's errors; and its figures exclude its own memory and time.
 
-The traces are synthetic, so their figures are known without asking anything that is tested.
+The traces are synthetic, so their figures are known independently of the tested code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALLOCATORS = ("", "libtsmalloc.so")
 LONGEST_REPLAY_SECONDS = 60
 WRONG, FAILED = 2, 125
 
-# The C library's own functions, behind ones that can be told to do wrong.
+# The C library's functions, with wrappers that misbehave on request.
 ODD_ALLOCATOR = r"""
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
@@ -76,7 +76,7 @@ void *realloc(void *block, size_t size) {
 
 @dataclass
 class Synthetic:
-    """A trace, and the figures of its images."""
+    """A trace, with the figures of its images."""
 
     trace: Path
     images: list[dict[str, Any]]
@@ -149,7 +149,7 @@ def test_sixteen_threads_end_with_what_was_live(synthetic, schedule, library):
 @pytest.mark.parametrize("schedule", REPEATABLE)
 def test_two_runs_have_the_same_addresses(synthetic, schedule, library):
     trace = synthetic(threads=6, events=20_000).trace
-    # the time of the background thread's rounds is the kernel's choice
+    # the kernel decides when the background thread runs
     env = preload(library) | {"TSMALLOC_BACKGROUND": "off"}
     runs = [replay(trace, "--schedule", schedule, "--samples", "20", env=env) for _ in range(3)]
     if runs[0]["aslr"]:
@@ -177,10 +177,10 @@ def test_replay_itself_never_allocates(synthetic, tmp_path, schedule, threads):
     }
     options = ("--schedule", schedule, "--samples", "5", "--latency", "--settle", "0")
     line = replay(trace.trace, *options, env=env)
-    # Of the two that there are when replay has begun again, the one that replayed.
+    # Of the two processes after replay restarted itself, the one that replayed.
     counts = max(tracker.read(tmp_path), key=lambda each: each.malloc)
     calls = line["calls"]
-    # libc allocates a table for each thread that starts, and frees it and all its empty places.
+    # libc allocates a table for each thread that starts, and frees it with all its empty slots.
     started = line["planned"]["threads"] - 1
     assert counts.malloc == calls["malloc"] + calls["refused"]
     assert counts.calloc == calls["calloc"] + started
@@ -211,7 +211,7 @@ def test_forked_children_make_their_own_calls(synthetic):
 
 
 def test_the_busiest_program_is_replayed_or_by_number(synthetic):
-    """As of a program that a shell script starts: image 0 is the shell."""
+    """As in a trace of a shell script: image 0 is the shell."""
     trace = synthetic(events=300, execs=2, exec_events=9_000)
     line = replay(trace.trace)
     assert (line["program"], line["image"]) == ("other", 1)
@@ -288,7 +288,7 @@ def test_latencies_are_counted_for_each_kind(synthetic):
 
 
 def test_memory_is_that_of_the_blocks(synthetic):
-    # 64 MB of blocks that the C library maps one by one, each written from end to end.
+    # 64 MB of blocks that the C library maps separately, each written completely.
     trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000)
     line = replay(trace.trace, "--touch", "all", "--samples", "100", "--settle", "0.01")
     live = line["peak_live_bytes"]
@@ -320,10 +320,10 @@ def test_untouched_blocks_are_not_resident(synthetic):
 def test_memory_of_replay_itself_is_not_counted(synthetic):
     trace = synthetic(threads=1, most_bytes=0, live_objects=100_000, events=400_000, has_aligned=0)
     all_events = np.concatenate([events for _, _, _, events in files.chunks(trace.trace)])
-    objects = int(all_events["slot"].max()) + 1  # one thread: those live at the peak
+    objects = int(all_events["slot"].max()) + 1  # one thread: those alive at the peak
     line = replay(trace.trace, "--samples", "10")
     assert abs(line["own_bytes"] - 16 * objects) < 100_000
-    # The C library takes 32 bytes for each block, and replay's slots are not among them.
+    # The C library needs 32 bytes for each block, and replay's slots are not counted.
     assert abs(line["peak_resident_bytes"] - 32 * objects) < 500_000
 
 
@@ -356,7 +356,7 @@ def test_wrong_usage_says_what_is_right(words, remedy):
 
 
 def test_what_a_killed_recorder_left_is_replayed(synthetic, tmp_path):
-    """Its last chunks are missing, which is the end of the trace and that of its image."""
+    """Its last chunks are missing, which counts as the end of the trace and of its image."""
     trace = synthetic(threads=2)
     cut = tmp_path / "cut"
     for size in range(len(whole := trace.trace.read_bytes()) - 100, len(whole)):
@@ -391,7 +391,7 @@ def test_addresses_are_written_down_in_their_order(synthetic, tmp_path):
     kinds = ("malloc", "calloc", "aligned", "realloc")
     empty = sum(
         line["calls"][kind] for kind in kinds
-    )  # a request for nothing is logged as one byte
+    )  # a request for 0 bytes is logged as one byte
     assert 0 <= requested - sum(line["bytes"][kind] for kind in kinds) < empty / 10
     done = run_tool("replay", "--addresses", "/dev/full/x", trace.trace, status=FAILED)
     assert "cannot write the addresses" in done.stderr
@@ -403,7 +403,7 @@ def test_an_image_that_is_not_there_is_told(synthetic):
 
 
 def test_slots_follow_what_lives(synthetic):
-    """Not every object that ever was: replay's own memory is that of slots and stacks."""
+    """Not every object that ever existed: replay only needs memory for slots and stacks."""
     few, many = (
         replay(synthetic(threads=4, live_objects=1_000, events=events).trace)["own_bytes"]
         for events in (30_000, 300_000)

@@ -1,4 +1,4 @@
-"""The program `trace`: what it hands on of a trace, and how it ends.
+"""The program `trace`: its output, and its exit status.
 
 The format itself is tested in C++ (trace/).
 """

@@ -1,5 +1,6 @@
-"""`tsmalloc analyze`: each figure against a naive account of the same events, and its way into
-tables and pages."""
+"""`tsmalloc analyze`: each figure compared with a naive computation from the same events; tables
+and pages.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +41,11 @@ def made_up(tmp_path_factory):
     return synthetic(folder, events=30_000, threads=4, forks=2, seed=11)
 
 
-# --- a naive account ------------------------------------------------------------------------------
+# --- a naive computation --------------------------------------------------------------------------
 
 
 class Oracle:
-    """The definitions of docs/formats/trace.md word by word, one event after the other."""
+    """The definitions of docs/formats/trace.md taken literally, one event after the other."""
 
     def __init__(self, inherited):
         self.live: dict[int, dict[str, Any]] = {
@@ -157,7 +158,7 @@ def compare(found, oracle):
 @pytest.mark.parametrize("image", [0, 1, 2])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_each_figure_is_that_of_a_naive_account(made_up, image, seed):
-    """Of chunks of any length: so objects live within one, and across several."""
+    """With chunks of any length, so that objects live within one and across several."""
     contents = files.look_into(made_up)
     parts: dict[int, list[Events]] = {0: [], 1: [], 2: []}
     inherited: dict[int, Slots] = {0: Slots()}
@@ -255,7 +256,7 @@ def test_sizes_are_counted_one_by_one_or_by_bounds(monkeypatch):
     assert rows[bound]["allocations"] == 2
 
 
-# --- what contradicts itself ----------------------------------------------------------------------
+# --- contradictory events -------------------------------------------------------------------------
 
 
 def event(kind, slot, generation=0, size=1):

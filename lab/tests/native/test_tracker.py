@@ -1,8 +1,8 @@
 """The tracker: its figures are exact, under every allocator, for every function, however a process
-comes to life and ends; and no trace of it is in what the program sees.
+starts and ends; and the program cannot notice it.
 
-Programs that know their own numbers are compared with them; what the loader and the run-time
-library allocate is subtracted by a run that does nothing.
+Figures are compared with the programs' own counts, minus those of an idle run (the loader and the
+run-time library).
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ SOME = ["", "jemalloc", "tsmalloc", "lock-best"]
 
 @pytest.fixture
 def track(tmp_path):
-    """track(command, allocator="", status=0, **environment) runs it and gives what was tracked."""
+    """track(command, allocator="", status=0, **environment) runs it and returns the tracker's
+    results."""
     run = run_in(tmp_path, tracker.LIBRARY, tracker.VARIABLE)
     return lambda *what, **how: tracker.read(run(*what, **how))
 
 
 def more(busy, idle):
-    """What the one has of calls and blocks beyond the other."""
+    """The calls and blocks in one beyond those in the other."""
     several, few = (dict(each.by_kind) | asdict(each.sums) for each in (busy, idle))
     left_out = ("reused_bytes", "usable_bytes")
     return {k: n - few[k] for k, n in several.items() if n != few[k] and k not in left_out}
@@ -88,7 +89,7 @@ def test_refused_requests_are_calls_that_got_nothing(track, calls):
     assert [found[kind] for kind in ("malloc", "calloc", "aligned", "realloc")] == [10, 5, 5, 5]
     assert (found["free"], busy.bytes_requested - idle.bytes_requested) == (5, 25)
     assert (found["allocations"], found["requested_bytes"], found["freed_bytes"]) == (5, 25, 25)
-    # A product that overflows is refused by reallocarray before it becomes a call of realloc.
+    # reallocarray rejects a product that overflows before it calls realloc.
     [busy] = track([calls, "overflow", "5", "errno"])
     assert more(busy, idle) == {"free": 5}
     assert track([calls, "free", "7"])[0].free == idle.free + 7  # of null
@@ -104,7 +105,7 @@ def test_new_and_delete_in_all_forms(track, build, allocator):
     sizes = dict.fromkeys(("requested_bytes", "freed_bytes"), 100 * sum(range(1, 13)))
     assert more(busy, idle) == expected | sizes
     if allocator in ("tcmalloc", "mimalloc"):
-        return  # where others throw, they write a warning, or abort
+        return  # others write a warning or abort instead of throwing
     [busy] = track([program, "100", "10"], allocator)
     found = more(busy, idle)
     assert (found["operator_new"], found["operator_delete"]) == (1310, 1400)
@@ -223,12 +224,12 @@ def test_against_a_program_that_knows(track, allocator, tmp_path):
     own = {k: int(v) for k, v in re.findall(r"(?m)^(\w+): (\d+)$", out.read_text())}
     main, *others = books.threads
     assert len(others) == own["threads"] == 4
-    # Each thread also frees a small object that the main thread made for it.
+    # Each thread also frees a small object that the main thread allocated for it.
     assert sum(each.foreign_frees for each in others) == own["foreign_frees"] + 4
-    # One of them prints the figures, into a buffer of 4096 bytes.
+    # One of them prints the figures, using a buffer of 4096 bytes.
     assert sum(each.allocations for each in others) == 80_000 + 1
     assert sum(each.requested_bytes for each in others) == own["requested_bytes"] + 4096
-    # In the end each frees what is left of its own.
+    # At the end each thread frees its remaining blocks.
     assert sum(each.frees for each in others) == 80_000 + 4
     assert sum(each.freed_bytes for each in others) - own["requested_bytes"] in range(4, 1024)
     assert main.foreign_frees == 0
@@ -256,8 +257,9 @@ class TestReuse:
     @pytest.mark.parametrize("allocator", SOME)
     def test_blocks_handed_out_again(self, track, build, allocator, size):
         [books] = track([build("twice.c", self.TWICE), str(size), "1000"], allocator)
-        # All of the second lot: each of these allocators uses what was freed last, or lies lowest.
-        # A block that begins where another size's lay may miss some bytes of its last 8.
+        # The whole second batch: each of these allocators reuses what was freed last, or lies
+        # lowest. A block that begins in place of one of another size may lack some of its last 8
+        # bytes.
         assert books.sums.reused_bytes >= 0.97 * size * 1000
         assert books.sums.reused_bytes <= size * 1000 + 20_000
 
@@ -412,7 +414,7 @@ def test_real_programs(track, allocator, command, tmp_path):
 
 
 class TestWithoutAFile:
-    """The program runs as ever; the missing file says that nothing was tracked."""
+    """The program runs normally; the missing file shows that nothing was tracked."""
 
     @pytest.mark.parametrize("folder", ["/no/such/folder", "", "/proc"])
     def test_folder_that_cannot_be_written(self, track, calls, folder):
@@ -462,7 +464,7 @@ class TestPlugins:
         [record] = track([build("host.c", self.HOST), plugin])
         assert (record.operator_new, record.operator_delete) == (2, 1)
 
-    # Linked without a C++ run-time library, and told by its argument how much to ask for.
+    # Linked without a C++ run-time library; its argument is how much to request.
     BARE = """
     #include <new>
     extern "C" int work(std::size_t size) { operator delete(operator new(size)); return 0; }
@@ -494,7 +496,7 @@ def test_shims_need_libc_and_export_little_else(shim, also):
 
 def test_what_no_tracker_wrote(tmp_path):
     file = tmp_path / "1-0.tracker"
-    file.touch()  # its process was killed before it was filled
+    file.touch()  # its process was killed before filling it
     assert tracker.read(tmp_path) == []
     for content in (b"TSTRACK1", bytes(20480), b"TSTRACK0" + bytes(20472)):
         file.write_bytes(content)
