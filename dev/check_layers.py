@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Checks which file of src/ includes which: no folder one behind it, and no files in a cycle.
+"""Checks the includes of src/: no folder includes one to its right, and no files form a cycle.
 
     base <- os <- classic                       <- libc <- api    (right depends on left)
                <- secure                        <-
                <- unwind <- features <- engine  <-
                <- core   <-
 
-The core includes no feature. No feature includes another, but for the pairs in BETWEEN_FEATURES.
+The core includes no feature. No feature includes another, except the pairs in BETWEEN_FEATURES.
 
     check_layers.py [SOURCE]
 
-Files of one name (foo.h, foo.cpp) are one unit; units that include one another in a cycle are
-named with the lines that do. Only two places may have preprocessor conditions, and no file more
-than 600 lines. The last line names the longest file.
+Files of one name (foo.h, foo.cpp) are one unit; a cycle of units is reported with the lines that
+include. Only two places may have preprocessor conditions, and no file more than 600 lines. The last
+line of output names the longest file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
-# What each folder may include beside itself and the system's headers.
+# What each folder may include besides itself and the system's headers.
 MAY_INCLUDE = {
     "base": set(),
     "os": {"base"},
@@ -40,7 +40,7 @@ MAY_INCLUDE = {
     "libc": {"base", "os", "classic", "core", "engine", "secure"},
     "api": {"base", "os", "classic", "libc"},
 }
-# Features that still use another one: what both need should move to the core or to a third.
+# Features that still use another one: code that both need should move to the core or to a third.
 BETWEEN_FEATURES = {
     ("background", "arenas"),
     ("background", "limits"),
@@ -49,7 +49,7 @@ BETWEEN_FEATURES = {
     ("limits", "profile"),
     ("sparse", "hugepages"),
 }
-# The public headers are for those that implement them.
+# Only the files that implement the public headers include them.
 MAY_INCLUDE_PUBLIC = {
     "api",
     "libc/c_symbols.inc",
@@ -126,12 +126,12 @@ def complaints(source: Source) -> list[str]:
 
 # ---- cycles of units ----
 
-# What a unit includes, each with the line that does: "src/engine/bins.cpp:5".
+# The includes of a unit, each with its line: "src/engine/bins.cpp:5".
 Graph = dict[str, dict[str, str]]
 
 
 def unit_of(name: str) -> str:
-    """engine/bins of engine/bins.h."""
+    """engine/bins for engine/bins.h."""
     return name.rsplit(".", 1)[0]
 
 
@@ -146,7 +146,7 @@ def graph_of(sources: list[Source]) -> Graph:
 
 
 def shortest_way(graph: Graph, start: str, end: str) -> list[str] | None:
-    """The units from one to the other, both included."""
+    """The units from one to the other, inclusive."""
     before: dict[str, str | None] = {start: None}
     waiting = deque([start])
     while waiting:

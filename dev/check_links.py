@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Checks that Markdown links within the repository lead to a file, and to a heading in it.
 
-Why: documents move, and a dead link is found by readers first. It looks also at documents that
-sources, tests and the lab name in plain text (docs/NAME.md), since users are sent there.
-Refuses to: look at the network.
+Documents move, and otherwise readers find dead links first. Also checks documents that sources,
+tests and the lab name in plain text (docs/NAME.md), since users are sent there. Uses no network.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NAMED = re.compile(r"(?<![\w/.-])(?:docs|results)/(?!NAME|DATE|adr/NNNN)[\w./-]+
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page, as hosts name them."""
+    """The anchors of a page's headings, as code hosts make them."""
     found: set[str] = set()
     blocks = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
     text = blocks.sub("", page.read_text(encoding="utf-8"))

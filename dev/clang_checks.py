@@ -3,12 +3,11 @@
 
     clang_checks.py format [--fix]   clang-format, on all of them
     clang_checks.py threads          the thread safety analysis (TS_REQUIRES and its like), of src/
-    clang_checks.py tidy [--quick]   clang-tidy (.clang-tidy), of what the drop-in libraries are of;
+    clang_checks.py tidy [--quick]   clang-tidy (.clang-tidy), of the drop-in libraries' sources;
                                      --quick leaves out the analyzer, and src/libc
 
-Their versions disagree, so one is named here. A source that clang-tidy found nothing in is not
-looked at again until its text, a header's or .clang-tidy changes (build/clang-checks).
-Refuses to: use another version than the named one.
+Versions of the tools disagree, so only one is allowed. A source without findings is not checked
+again by clang-tidy until it, a header or .clang-tidy changes (build/clang-checks).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 VERSION = "16"
-# Of each check, the tool; Debian's package has the name of the tool and its version, and so does
-# its executable.
+# The tool of each check; the names of Debian's package and of its executable are the tool's plus
+# the version.
 TOOLS = {"format": "clang-format", "threads": "clang++", "tidy": "clang-tidy"}
 PACKAGES = {"clang++": "clang"}
 
@@ -32,13 +31,13 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "build" / "clang-checks"
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".cc")
 FLAGS = ("-std=c++20", "-Isrc", "-Iinclude")
-CLASHING_FOLDERS = ("src/libc", "src/api")  # files with names in common
+CLASHING_FOLDERS = ("src/libc", "src/api")  # files with common names
 ENGINE_FOLDERS = ("src/core", "src/features", "src/engine")
 TIDY_FOLDERS = ("src/os", "src/unwind", *ENGINE_FOLDERS, "src/secure", "src/libc")
 
 
 def tool(name: str) -> str | None:
-    """The executable of the named version; None if it is not installed."""
+    """The executable of the required version; None if it is not installed."""
     if path := shutil.which(f"{name}-{VERSION}"):
         return path
     path = shutil.which(name)
@@ -48,7 +47,7 @@ def tool(name: str) -> str | None:
 
 
 def missing(check: str) -> str | None:
-    """What to install for a check; None if nothing."""
+    """What to install for a check; None if nothing is missing."""
     name = TOOLS[check]
     return None if tool(name) else f"{PACKAGES.get(name, name)}-{VERSION}"
 
@@ -68,7 +67,7 @@ def units(folders: Iterable[str]) -> list[str]:
 
 
 def passes(command: Sequence[str | Path]) -> bool:
-    """Runs a command and prints what it says if it fails."""
+    """Runs a command and prints its output if it fails."""
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -83,7 +82,8 @@ def format_sources(fix: bool) -> bool:
 
 
 def together(folder: str) -> Path:
-    """All sources of a folder as one, so that headers, most of the work, are read once."""
+    """All sources of a folder as one, so that headers, which take most of the time, are read
+    once."""
     unit = CACHE / f"{folder.replace('/', '-')}.cpp"
     CACHE.mkdir(parents=True, exist_ok=True)
     unit.write_text("".join(f'#include "{ROOT / source}"\n' for source in units([f"{folder}/"])))
@@ -91,7 +91,7 @@ def together(folder: str) -> Path:
 
 
 def analyse_threads(folder: str) -> bool:
-    """With all of the code that debug levels and counted libraries add."""
+    """Includes the code that debug levels and instrumented libraries add."""
     warnings = ("-Wall", "-Wextra", "-Wthread-safety", "-Wthread-safety-beta", "-Werror")
     levels = ("-DTS_DEBUG=3", "-DTS_COUNTING=1")
     command = (str(tool("clang++")), "-fsyntax-only", *FLAGS, *levels, *warnings)
@@ -101,7 +101,7 @@ def analyse_threads(folder: str) -> bool:
 
 
 def tidy_quickly(folder: str) -> bool:
-    # The last two speak of sources that stand in one unit.
+    # The last two complain about sources combined in one unit.
     but = ("clang-analyzer-*", "bugprone-suspicious-include", "readability-redundant-declaration")
     checks = f"--checks={','.join(f'-{check}' for check in but)}"
     config = f"--config-file={ROOT / '.clang-tidy'}"
@@ -114,7 +114,7 @@ def tidy(source: str) -> bool:
     compiler = tool("clang++")
     known = None
     if compiler is not None:
-        # Line markers and comments are part of it, and comments may switch a check off.
+        # Includes line markers and comments, because comments may disable a check.
         text = output([compiler, "-E", "-C", *flags, source])
         config = (ROOT / ".clang-tidy").read_text()
         known = CACHE / hashlib.sha256(f"{VERSION}\n{config}\n{text}".encode()).hexdigest()

@@ -4,11 +4,11 @@
     coverage.py [--update]
 
 Builds the preset `coverage` (debug level 2, so that the engine's own checks run, too), runs the
-tests that reach src/, and has gcovr sum up. --update rewrites the floor: to the whole percents that
-were reached. Branches that throw are left out, and those that the compiler adds or that cannot be
-reached; a process that aborts, or ends by _exit, leaves no counts of its own. Left out are tests
-that measure memory or time (UNFIT), and a file that is compiled twice (TWICE).
-Refuses to: call a part covered whose tests failed, or count what an earlier run left behind.
+tests that reach src/, and sums up with gcovr. --update rewrites the floor to the percentages
+reached, rounded down. Excluded are branches that throw, that the compiler adds or that are
+unreachable, tests that measure memory or time (UNFIT), and a file that is compiled twice (TWICE). A
+process that aborts, or ends with _exit, leaves no counts. Failed tests are an error, and counts of
+earlier runs are deleted first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "coverage"
 FLOOR = ROOT / "tests" / "coverage-floor.toml"
 JOBS = str(len(os.sched_getaffinity(0)))
-# Preloaded, every strategy with one fit: as `make test-all` does at this debug level.
+# Preloaded, each strategy with one fit, as `make test-all` does at this debug level.
 TARGETS = (
     *("drop_in_libraries", "tests_unit", "tests_property", "tests_stress", "tests_fuzz"),
     *("tests_conformance", "tests_footprint", "tests_link", "tests_reliability", "tests_misuse"),
@@ -37,11 +37,11 @@ TESTS = (
     r"^(unit|property|stress|fuzz|link|footprint|StaticLink|Hardened|FullMemory.inside)"
     r"|^(conformance|[A-Z]).*[.-](tsmalloc|secure|best|linked)$"
 )
-# They hold memory and time against bounds, and counting takes its own of both.
+# They check memory or time against limits, and counting adds to both.
 UNFIT = r"^footprint$|^SmallAddressSpace\.tsmalloc$|^ThreadExit\.lockfree"
-# Compiled twice, with some functions on other lines, which gcovr cannot sum up.
+# Compiled twice, with some functions on different lines, which gcovr cannot add up.
 TWICE = "src/os/c_library.cpp"
-# By part, the folders.
+# The folders of each part.
 PARTS = {"engine": ("src/core/", "src/features/", "src/engine/"), "src": ("src/",)}
 HEADER = """\
 # Percents of lines and branches that the tests run, at least; `make coverage` checks them, and
@@ -78,10 +78,10 @@ def run(*command: str | Path) -> None:
 
 
 def gcovr() -> dict[str, Covered]:
-    """Of each file of src/."""
+    """The coverage of each file of src/."""
     report = BUILD / "coverage.json"
     run(
-        # Without -j: with it, gcovr 5.2 waits for ever after an error.
+        # Without -j: with it, gcovr 5.2 hangs after an error.
         *("gcovr", "--root", ROOT, "--object-directory", BUILD, "--filter", "src/"),
         *("--exclude", TWICE, "--exclude-throw-branches", "--exclude-unreachable-branches"),
         *("--json-summary", report, "--html-details", BUILD / "coverage.html", BUILD),
@@ -96,7 +96,7 @@ def gcovr() -> dict[str, Covered]:
 
 
 def sums(files: dict[str, Covered]) -> dict[str, Covered]:
-    """Of each part, that has files."""
+    """The sums of each part that has files."""
     total: dict[str, Covered] = {}
     for part, folders in PARTS.items():
         inside = [covered for name, covered in files.items() if name.startswith(folders)]
@@ -105,7 +105,7 @@ def sums(files: dict[str, Covered]) -> dict[str, Covered]:
 
 
 def below(floor: dict[str, dict[str, float]], total: dict[str, Covered]) -> list[str]:
-    """What is less than the floor says."""
+    """The parts that are below the floor."""
     found = []
     for part, covered in total.items():
         for what, percent in covered.percents().items():
@@ -143,13 +143,13 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     run("cmake", "--preset", "coverage")
     run("cmake", "--build", "--preset", "coverage", "-j", JOBS, "--target", *TARGETS)
-    # Beside an object there are its counts, and its lines: those of objects that are gone mislead.
+    # Delete old counts, and notes of objects that no longer exist, which would be misleading.
     for counts in (*BUILD.rglob("*.gcda"), *BUILD.rglob("*.gcno")):
         if counts.suffix == ".gcda" or not counts.with_suffix(".o").exists():
             counts.unlink()
     tests = ["ctest", "--preset", "coverage", "-j", JOBS, "--quiet"]
     tests += ["--tests-regex", TESTS, "--exclude-regex", UNFIT]
-    # Tests look at what programs say; libgcov says so elsewhere.
+    # Tests check the output of programs; libgcov's messages go elsewhere.
     environment = os.environ | {"GCOV_ERROR_FILE": str(BUILD / "gcov-errors")}
     if subprocess.run(tests, cwd=ROOT, env=environment, check=False).returncode != 0:
         print("tests failed; for details: ctest --preset coverage --rerun-failed", file=sys.stderr)

@@ -29,8 +29,8 @@ PICTURES = ROOT / "docs" / "movies"
 
 @dataclass(frozen=True)
 class Lesson:
-    """Its movie: what is recorded (or an existing trace, or a C file), how it is replayed, and the
-    fragment of the page's address that its picture shows; empty if it has no picture."""
+    """A lesson's movie: what to record (or an existing trace, or a C file), how to replay it, and
+    the fragment of the page's address that its picture shows; empty if it has no picture."""
 
     name: str
     program: str
@@ -38,7 +38,7 @@ class Lesson:
     shown: str = ""
 
     def commands(self, number: int, folder: str) -> list[list[str]]:
-        """All words, with `tsmalloc` and the folder of built programs as they are in a checkout."""
+        """The command lines, with `tsmalloc` and the build folder as in a checkout."""
         words, trace, commands = shlex.split(self.program), f"{folder}/{self.name}.tstrace", []
         if words[0].endswith(".tstrace"):
             trace = words[0]
@@ -105,7 +105,7 @@ LESSONS = {
 
 
 def make(number: int, folder: str = FOLDER, tsmalloc: Sequence[str] = ("./tsmalloc",)) -> Path:
-    """The movie of this lesson, newly made."""
+    """Makes the movie of this lesson anew."""
     (ROOT / folder).mkdir(parents=True, exist_ok=True)
     for command in LESSONS[number].commands(number, folder):
         print(shlex.join(command), flush=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Program:
-    """A number in the input between two @ is how much there is to do."""
+    """A number between two @ in the input is the amount of work."""
 
     name: str
     tool: str
@@ -28,7 +28,8 @@ class Program:
         return shutil.which(self.tool) is not None
 
     def write(self, folder: Path, part: float = 1.0) -> list[str]:
-        """Writes its input, with that part of its work, and returns the command to run there."""
+        """Writes its input, scaled to that part of its work, and returns the command to run
+        there."""
         text = re.sub(r"@(\d+)@", lambda match: str(int(int(match[1]) * part)), self.text)
         (folder / self.file).write_text(text)
         return list(self.command)

@@ -3,7 +3,7 @@
 
     .venv/bin/python dev/standing.py results/DATE/workloads.md
 
-standing.svg, written beside the table, follows the page's light or dark theme.
+standing.svg, written next to the table, follows the page's light or dark theme.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tsmlab.report.theme import TONES
 
 TITLE = "Geometric means over the workloads of the ratios to the best peer of each"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-# A ratio, then its interval, or the farther end of it in percent, which is drawn on both sides.
+# A ratio, then its interval, or the larger distance to its ends in percent, which is drawn on both
+# sides.
 MEAN = re.compile(r"([\d.]+)(?: \[([\d.]+), ([\d.]+)\]| ±([\d.]+) ?%)")
 WIDTH, NAMES, VALUES, HEAD, ROW = 420, 90, 40, 44, 21
 TICKS = (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
@@ -41,7 +42,7 @@ def ratio(name: str, cell: str) -> Ratio:
 
 
 def read(page: str) -> tuple[list[Ratio], list[Ratio]]:
-    """The means of time and of memory, the best first."""
+    """The means of time and of memory, best first."""
     lines = [line.strip("|") for line in page.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     means = next((at for at, row in enumerate(rows) if row[0] == "geometric mean"), 0)
@@ -95,7 +96,7 @@ def image(time: list[Ratio], memory: list[Ratio]) -> str:
     for name, tone in TONES.items():
         for key in ("fill", "stroke"):
             if f'{key}="{name}"' in drawn:
-                # Plain colours, for viewers without style sheets; the dark replaces them.
+                # Plain colours, for viewers without style sheets; the dark ones replace them.
                 drawn = drawn.replace(f'{key}="{name}"', f'{key}="{tone.light}"')
                 dark += f'[{key}="{tone.light}"]{{{key}:{tone.dark}}}'
     return (

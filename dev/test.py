@@ -2,20 +2,19 @@
 """Runs the project's tests and checks, each stage quietly, and sums up what passed.
 
     test.py test     the release build, the lab, the checks, and stress and fuzz inputs of the heaps
-                     under sanitizers (what `make test` does): of what is the same under every fit
-                     or strategy, is repeated under other allocators, or is long, only a part
+                     under sanitizers (what `make test` does): only some of the long tests, and of
+                     those that repeat for each fit, strategy or allocator
     test.py all      every test of every build: half an hour on two processors
     test.py quick    the release build, the lab, the checks
-    test.py lint     the checks only, and the links of the documents
+    test.py lint     only the checks, and the links of the documents
     test.py format   formats the sources
     test.py preset NAME [TARGETS [TESTS]]
-                     one build, with the compiler that CC and CXX name: all of it, or what is named;
-                     its tests, or those with names that match
+                     one build, with the compiler in CC and CXX: all of it, or these targets; its
+                     tests, or those with matching names
 
-Why: C++ and Python tests have runners of their own, and one answer is wanted. A stage that passes
-is one line; one that fails names its failed tests with the end of what each said, and where the
-rest is.
-Refuses to: call a stage passed that ran no test, and to stop at the first failure.
+C++ and Python tests have their own runners; this combines their results. A stage that passes is one
+line; one that fails lists its failed tests with the end of their output, and where the rest is. A
+stage that ran no test has failed. A failure does not stop later stages.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LOGS = ROOT / "build" / "test-logs"
 VENV = ROOT / ".venv" / "bin"
 PROCESSORS = len(os.sched_getaffinity(0))
 JOBS = str(PROCESSORS)
-# Tests wait more than compilers do, and a few of the C++ ones sleep for most of a minute.
+# Tests wait more than compilers do, and a few C++ ones sleep for most of a minute.
 TESTS_AT_ONCE = str(PROCESSORS + 2)
 WORKERS = str(PROCESSORS + 2)
 LOG_LINES_SHOWN = 60
@@ -51,9 +50,9 @@ FAILURE_LINES_SHOWN = 20
 
 @dataclass(frozen=True)
 class Build:
-    """A preset, what of it is built, and which of its tests run: those with a name that matches a
-    regular expression and none of others, and without a label that another one matches. Without
-    one of its tools, files each with the package that has it, it is skipped."""
+    """A preset, which parts of it to build, and which of its tests to run: those whose name matches
+    one regular expression and not another, and that have no label that a third one matches. It is
+    skipped if one of its tools is missing (files, each with the package that has it)."""
 
     preset: str
     targets: tuple[str, ...] = ("all",)
@@ -64,12 +63,13 @@ class Build:
 
 
 RELEASE = Build("release", without="^(every_fit|long)$")
-# The engine and the hardened heap at debug level 3: their invariants are checked at each slow path.
-# Their programs are one target, tests_checked: make builds several targets one after the other.
+# The engine and the hardened heap at debug level 3: their invariants are checked on each slow path.
+# Their programs are one target, tests_checked, because make builds several targets one after the
+# other.
 LEVEL_3_TESTS = r"^(stress\.(engine|secure)|fuzz\.(engine|secure)_operations)$"
-# What sanitizers and assertions (tsan at debug level 1, asan at 2) add to it where it matters most:
-# many threads in the engine and in the hardened heap. (The classic heaps take half of the time to
-# compile: `all` has them. What samples seldom does hardly more than what does not.)
+# Sanitizers with assertions (tsan at debug level 1, asan at 2) where they matter most: many threads
+# in the engine and in the hardened heap. (The classic heaps take half of the time to compile, so
+# only `all` includes them. Code that samples rarely does hardly more than code that does not.)
 TSAN_TESTS = r"^stress\.(engine|engine\.profile-64|secure)$"
 ASAN_TESTS = (
     r"^stress\.engine\.profile-64$|^fuzz\.(arena_operations|frame_tables|image_reader)$|"
@@ -99,7 +99,7 @@ EMULATED_TESTS = (
     r"^(conformance\.[a-z_]+|[A-Z][A-Za-z]+)\.(tsmalloc|secure)$|^stress\.(engine|secure)$"
     r"|^FullMemory\.inside-|^unit\.|^instructions$"
 )
-# What qemu-user 7.2 cannot do, each with its reason; tests/unit/CMakeLists.txt has those of single
+# What qemu-user 7.2 does not support, each with its reason; tests/unit/CMakeLists.txt lists single
 # unit tests.
 NOT_EMULATED = {
     r"^(conformance\.scarcity|SmallAddressSpace)\.": "limits on address space are ignored",
@@ -116,7 +116,7 @@ NOT_EMULATED = {
 
 
 def emulated(preset: str, machine: str) -> Build:
-    """The build for another machine, by Debian's cross compiler."""
+    """The build for another machine, with Debian's cross compiler."""
     tools = (
         (f"/usr/bin/{machine}-linux-gnu-g++", f"g++-{machine}-linux-gnu"),
         (f"/usr/bin/qemu-{machine}", "qemu-user"),
@@ -157,7 +157,7 @@ ALL = (
 )
 BUILDS = {"test": CHOSEN, "all": ALL, "quick": (RELEASE,)}
 PYTHON_SOURCES = ("lab", "dev", "packaging", "tests", "tools")
-# What mypy checks: each with the folder that its imports start from.
+# What mypy checks, each with the folder that its imports start from.
 TYPED_SOURCES = (
     ("lab", ("tsmlab",)),
     ("dev/setup", (".",)),
@@ -186,7 +186,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Stage:
-    """One command. With a report it is a test runner, without one a single test of its own."""
+    """One command. With a report it is a test runner, otherwise a single test."""
 
     name: str
     command: Sequence[str | Path]
@@ -240,7 +240,8 @@ class Stage:
 
 
 def processor_seconds() -> float:
-    """The time of processors that ended stages took, with all that they started and waited for."""
+    """The processor time of stages that have ended, including all processes that they waited
+    for."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -262,7 +263,7 @@ def read_report(report: Path) -> Counts:
 
 
 def failed_tests(report: Path) -> list[tuple[str, str]]:
-    """Names of the failed tests in a JUnit file, each with what it said."""
+    """Names of the failed tests in a JUnit file, each with its output."""
     try:
         cases = list(ET.parse(report).getroot().iter("testcase"))
     except (OSError, ET.ParseError):
@@ -307,10 +308,10 @@ def build_and_test(build: Build) -> Iterator[Stage]:
 
 
 def lab_tests(marked: str) -> Iterator[Stage]:
-    """Runs the lab's tests, those with the marks that an expression of pytest's allows."""
+    """Runs the lab's tests, limited by one of pytest's mark expressions."""
     report = LOGS / "pytest.xml"
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
-    # By files: what all tests of a file need is made once.
+    # By files, so that fixtures of a file are made once.
     command += ["-n", WORKERS, "--dist", "loadfile", "-m", marked]
     yield Stage("lab tests", command, ROOT / "lab", report)
 
@@ -330,7 +331,7 @@ def checks(what: str) -> Iterator[Stage]:
         else:
             command: list[str | Path] = [sys.executable, ROOT / "dev" / "clang_checks.py", check]
             if check == "tidy" and what == "test":
-                command.append("--quick")  # the whole takes two minutes: `lint` and `all`
+                command.append("--quick")  # everything takes two minutes: `lint` and `all`
             yield Stage(f"clang {check}", command)
 
 
@@ -359,14 +360,15 @@ def format_sources() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """The environment without what an outer make or a preload would do to the tests, and with
-    Python's caches: each of a thousand starts of the lab would compile all that it imports."""
+    """The environment without variables of an outer make or a preload that affect the tests, and
+    with Python's caches, without which each of a thousand starts of the lab would compile all its
+    imports."""
     dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PYTHONDONTWRITEBYTECODE"}
     return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
 def preset_build(arguments: Sequence[str]) -> Build:
-    """What `preset NAME [TARGETS [TESTS]]` asks for; an empty word is as if it were not there."""
+    """The build for `preset NAME [TARGETS [TESTS]]`; an empty word counts as absent."""
     name, targets, tests = [*arguments, "", "", ""][:3]
     presets = json.loads((ROOT / "CMakePresets.json").read_text())["testPresets"]
     known = [preset["name"] for preset in presets if not preset.get("hidden")]
@@ -391,7 +393,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         to_run = stages(what)
     LOGS.mkdir(parents=True, exist_ok=True)
-    # A shell's background job ignores Ctrl-C and so would all tests, even those that send it.
+    # A shell's background job ignores Ctrl-C, and so would all tests, even those that send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     total = Counts()
     try:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints the version, which stands in one place: three macros of include/tsmalloc/tsmalloc.h.
+"""Prints the version, which has one source: three macros in include/tsmalloc/tsmalloc.h.
 
     dev/version.py
 
-Why: a library, a CMake package, wheels, Debian packages and crates bear the same version.
-CMakeLists.txt and lab/tsmlab read the header as well, since they cannot call this.
+The library, the CMake package, wheels, Debian packages and crates have the same version.
+CMakeLists.txt and lab/tsmlab read the header themselves, since they cannot call this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEADER = Path("include/tsmalloc/tsmalloc.h")
 
 
 class VersionError(Exception):
-    """The header does not say which version it is of."""
+    """The header does not define a version."""
 
 
 def version(root: Path) -> str:

@@ -5,16 +5,15 @@
     python3 dev/setup lab             set up for every verb, and for linking
     python3 dev/setup dev             set up for use and for the tests and checks
 
-Why: two commands must be enough on a fresh machine. The first use shows what it does, every later
-use starts at once, and an interrupted set-up heals itself.
-Refuses to: use sudo, write outside the checkout, or need the network once set up. It uses only the
-standard library.
+The first use shows what it does, later ones start at once, and an interrupted set-up repairs
+itself. It uses only the standard library and no sudo, writes nothing outside the checkout, and
+needs no network once set up.
 """
 
 from __future__ import annotations
 
-# Ctrl-C waits until the lab, or a step of the set-up, can answer it in a word: exec keeps the mask.
-# (From the module below `signal`, whose own import takes some milliseconds.)
+# Ctrl-C waits until the lab, or a step of the set-up, can report it: exec keeps the mask. (From the
+# module below `signal`, whose own import takes some milliseconds.)
 from _signal import (  # type: ignore[import-not-found]
     SIG_BLOCK,
     SIG_UNBLOCK,
@@ -45,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if for_development or not (
         state.python_is_current(checkout, False) and state.build_is_current(checkout, parts)
     ):
-        # Imported only here: the fast path does not pay for what the slow one needs.
+        # Imported only here, so that the fast path does not pay for it.
         import steps
 
         pthread_sigmask(SIG_UNBLOCK, [SIGINT])

@@ -1,8 +1,8 @@
 """Shows the steps of the set-up on stderr: one moving line on a terminal, two plain lines for each
 step elsewhere.
 
-Why: a first use takes a minute, and silence looks like a hang.
-Refuses to: guess how long it will take; it shows what the build itself reports.
+A first use takes a minute, and silence would look like a hang. Shows only the progress that the
+build itself reports, without guesses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REDRAW_SECONDS = 0.1
 
 
 class Display:
-    """The progress of steps that run at once."""
+    """The progress of concurrent steps."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Display:
                 print(f"tsmalloc: setting up {step} ...", file=sys.stderr, flush=True)
 
     def show(self, step: str, line: str) -> None:
-        """Takes one line of the step's output."""
+        """Handles one line of the step's output."""
         if not self._moving:
             return
         with self._lock:
@@ -62,7 +62,7 @@ class Display:
 
 
 def percentage(line: str) -> str | None:
-    """How far a build says that it is: make prints `[ 42%]`, ninja `[42/100]`."""
+    """The progress that a build reports: make prints `[ 42%]`, ninja `[42/100]`."""
     if found := re.match(r"\[ *(\d+)%\]", line):
         return f"{found[1]}%"
     if found := re.match(r"\[(\d+)/(\d+)\]", line):

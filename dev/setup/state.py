@@ -1,8 +1,8 @@
-"""Whether the checkout is set up: what a finished .venv and a finished build were made from.
+"""Whether the checkout is set up: the keys of a finished .venv and a finished build.
 
-Why: every use of ./tsmalloc asks this, so it must be answered in milliseconds, and rightly: each of
-the two parts leaves a stamp when it is finished, and a part whose stamp does not match is redone.
-Refuses to: change anything, and to import what is slow to import.
+Every use of ./tsmalloc checks this, so it must take only milliseconds, and be right: each of the
+two parts leaves a stamp when it is finished, and a part whose stamp does not match is redone.
+Changes nothing, and imports no slow modules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # The parts of the build, each a target part_<name> of CMake. A verb waits for the parts that it
-# uses; a verb that is not named here uses none.
+# uses; verbs not listed here use none.
 PARTS = ("compare", "experiment", "bench", "traces", "link")
 PARTS_OF_VERBS = {
     **dict.fromkeys(
@@ -26,20 +26,20 @@ PARTS_OF_VERBS = {
     "bench": ("compare", "bench"),
     **dict.fromkeys(("record", "replay", "analyze", "worker"), ("compare", "traces")),
 }
-# What the libraries, the tools and the programs of experiments are built from; other changed tests
-# do not delay a user.
+# The sources of the libraries, the tools and the experiments' programs; changed tests do not delay
+# a user.
 SOURCES = (
     *("CMakeLists.txt", "CMakePresets.json", "packaging/cmake", "include", "src", "tools"),
     *("lab/native", "bench", "tests/programs"),
 )
-# How the build's stamp begins; the finished parts follow, which hold still while others are built.
-# BUILDING, found later, tells of a build that was killed.
+# The beginning of the build's stamp, followed by the finished parts, which stay unchanged while
+# others are built. A leftover BUILDING means that a build was killed.
 FINISHED = "parts"
 BUILDING = "building"
 
 
 class Checkout:
-    """The places in a checkout that set-up reads and writes."""
+    """The paths in a checkout that set-up reads and writes."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -68,7 +68,7 @@ def read(path: str) -> str:
 
 
 def python_key(checkout: Checkout, for_development: bool) -> str:
-    """What a finished .venv was made from: the interpreter's version and the pinned packages."""
+    """The key of a finished .venv: the interpreter's version and the pinned packages."""
     import hashlib
 
     pins = read(checkout.requirements(for_development)).encode()
@@ -99,7 +99,7 @@ def source_files(checkout: Checkout) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def build_key(checkout: Checkout) -> str:
-    """What a finished build was made from: the checkout's place, every source's size and time."""
+    """The key of a finished build: the checkout's path, and every source's size and time."""
     lines = [
         f"{status.st_size} {status.st_mtime_ns} {path}\n" for path, status in source_files(checkout)
     ]
@@ -107,7 +107,7 @@ def build_key(checkout: Checkout) -> str:
 
 
 def parts_for(arguments: list[str]) -> frozenset[str]:
-    """The parts of the build that a use of ./tsmalloc with these arguments needs."""
+    """The parts of the build that ./tsmalloc needs with these arguments."""
     verb = next((word for word in arguments if not word.startswith("-")), "")
     if arguments[1:2] in (["-h"], ["--help"]):
         return frozenset()
@@ -118,7 +118,7 @@ def parts_for(arguments: list[str]) -> frozenset[str]:
 
 
 def built_parts(checkout: Checkout, key: str) -> frozenset[str]:
-    """The parts that are finished, as the sources with this key have them."""
+    """The finished parts that match the sources with this key."""
     first, _, built_key = read(checkout.build_stamp).partition("\n")
     word, *parts = first.split() or [""]
     is_stamp = word in (FINISHED, BUILDING) and built_key == key
@@ -131,6 +131,6 @@ def build_stamp(parts: frozenset[str], key: str, state: str = FINISHED) -> str:
 
 def build_is_current(checkout: Checkout, parts: frozenset[str]) -> bool:
     if not parts or "TSMALLOC_BUILD_DIR" in os.environ:
-        return True  # nothing is asked for, or another build, which its owner keeps fresh
+        return True  # nothing is needed, or it is another build, which its owner keeps up to date
     outputs = (os.path.join(checkout.build, *names) for names in (("lib",), ("bin", "measure")))
     return all(map(os.path.exists, outputs)) and parts <= built_parts(checkout, build_key(checkout))

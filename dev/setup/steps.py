@@ -1,8 +1,7 @@
 """The steps of a set-up: check the tools; then make .venv and build the libraries, both at once.
 
-Why: the first use of ./tsmalloc shows what happens and for how long, and when a step fails, what
-to do about it.
-Refuses to: install system packages. What is missing is named in one apt line, all at once.
+The first use of ./tsmalloc shows what happens and for how long, and when a step fails, what to do
+about it. It does not install system packages: all that are missing are listed in one apt command.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import state
 
 MINIMUM_CMAKE = (3, 25)
 OLD_COMPILER = "the C++ compiler is too old: install g++ 12, clang++ 16 or newer"
-# The oldest major version of each compiler that knows enough C++20, newest names first.
+# The oldest major version of each compiler with enough C++20, newest names first.
 COMPILERS = {"g++": 12, "clang++": 16}
 GOOGLETEST_HEADERS = ("/usr/include/gtest/gtest.h", "/usr/local/include/gtest/gtest.h")
 ZSTD_HEADERS = ("/usr/include/zstd.h", "/usr/local/include/zstd.h")
@@ -56,7 +55,7 @@ class SetupError(Exception):
 
 
 class Work:
-    """What the steps of one set-up share: the checkout, the display, and the processes."""
+    """Shared by the steps of one set-up: the checkout, the display, and the processes."""
 
     def __init__(self, checkout: state.Checkout, lock: int) -> None:
         self.checkout = checkout
@@ -67,7 +66,8 @@ class Work:
         self._stopped = False
 
     def start(self, command: list[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-        # The user's preloaded libraries and an outer make's job server are not for these programs.
+        # The user's preloaded libraries and an outer make's job server are not meant for these
+        # programs.
         dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         with self._guard:
@@ -89,14 +89,14 @@ class Work:
         return child
 
     def end(self, child: subprocess.Popen[str]) -> None:
-        """Ends a child that is still running, and all that it started."""
+        """Ends a child that is still running, and all processes that it started."""
         terminate(child)
         child.wait()
         with self._guard:
             self._running.discard(child)
 
     def stop(self) -> None:
-        """Ends every step's child; no other starts."""
+        """Ends every step's child, and lets no other start."""
         with self._guard:
             self._stopped = True
             for child in self._running:
@@ -129,8 +129,8 @@ def terminate(child: subprocess.Popen[str]) -> None:
 
 
 def set_up(checkout: state.Checkout, parts: frozenset[str], for_development: bool) -> int:
-    """Brings .venv and the parts of the build up to date; returns an exit status, with failures
-    already explained."""
+    """Brings .venv and the parts of the build up to date; reports failures, and returns an exit
+    status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)
@@ -165,7 +165,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def check_tools(checkout: state.Checkout, parts: frozenset[str], for_development: bool) -> None:
-    """Names every tool at once that these parts need and that is missing."""
+    """Reports all missing tools for these parts at once."""
     missing = []
     problems = []
     if not state.read(checkout.python_stamp) and importlib.util.find_spec("ensurepip") is None:
@@ -194,7 +194,7 @@ def check_tools(checkout: state.Checkout, parts: frozenset[str], for_development
 
 
 def check_compiler() -> tuple[list[str], list[str]]:
-    """Which package the C++ compiler is missing in, and what is wrong with the one that is here."""
+    """The missing package of the C++ compiler, and what is wrong with the installed one."""
     if chosen := os.environ.get("CXX"):
         wrong = unfit(chosen)
         return [], [wrong] if wrong else []
@@ -216,7 +216,8 @@ def version_of(tool: str) -> tuple[int, ...]:
 
 
 def find_compiler() -> str | None:
-    """The C++ compiler to use: the first one that is new enough, under its plain name or not."""
+    """The C++ compiler to use: the first one that is new enough, with or without a version in its
+    name."""
     for name, oldest in COMPILERS.items():
         numbered = [f"{name}-{number}" for number in range(oldest + 12, oldest - 1, -1)]
         for candidate in (name, *numbered):
@@ -226,7 +227,7 @@ def find_compiler() -> str | None:
 
 
 def unfit(command: str) -> str | None:
-    """Why the compiler that the user has chosen cannot be used; None if it may, or is unknown."""
+    """Why the compiler that the user chose cannot be used; None if it can, or is unknown."""
     words = shlex.split(command)
     needed = "g++ 12, clang++ 16 or newer"
     if not words or shutil.which(words[0]) is None:
@@ -245,7 +246,7 @@ def unfit(command: str) -> str | None:
 
 
 def compiler_choice() -> dict[str, str]:
-    """Tells CMake of the compiler that was found, unless the user has chosen one."""
+    """Passes the compiler that was found to CMake, unless the user has chosen one."""
     compiler = find_compiler()
     if compiler is None or os.environ.get("CXX"):
         return {}
@@ -255,10 +256,11 @@ def compiler_choice() -> dict[str, str]:
 
 @contextlib.contextmanager
 def exclusive(checkout: state.Checkout) -> Iterator[int]:
-    """Only one set-up of a checkout at a time. Yields the lock, for the step's processes to hold.
+    """Allows only one set-up of a checkout at a time. Yields the lock, for the steps' processes to
+    hold.
 
-    They inherit it so that, if this process is killed, the next set-up waits for what they still
-    write.
+    They inherit it so that, if this process is killed, the next set-up waits until they stop
+    writing.
     """
     os.makedirs(os.path.dirname(checkout.lock), exist_ok=True)
     lock = os.open(checkout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -284,7 +286,7 @@ def set_up_python(work: Work, for_development: bool) -> None:
     reusable = state.read(checkout.python_stamp).startswith(version)
     reusable = reusable and os.access(checkout.python, os.X_OK)
     remove(checkout.python_stamp)
-    # The base interpreter, since the one that runs this may be the very .venv that is remade.
+    # The base interpreter, since the one that runs this may be the very .venv that is recreated.
     base = getattr(sys, "_base_executable", sys.executable)
     with Step(work, "packages", "Python packages (.venv)") as step:
         if not reusable:
@@ -312,7 +314,7 @@ def set_up_python(work: Work, for_development: bool) -> None:
 
 
 def link_package(checkout: state.Checkout) -> None:
-    """Lets .venv import the lab from the checkout, by a relative path that survives a move."""
+    """Makes .venv import the lab from the checkout, by a relative path that survives a move."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = os.path.join(checkout.venv, "lib", version, "site-packages")
     write_whole(os.path.join(site, "tsmlab.pth"), "../../../../lab\n")
@@ -324,7 +326,7 @@ def set_up_build(work: Work, parts: frozenset[str], for_development: bool) -> No
         return
     if state.build_is_current(checkout, parts) and not for_development:
         return
-    # Taken before the build: a source that changes during it is compiled again next time.
+    # Computed before the build: a source that changes during it is compiled again next time.
     key = state.build_key(checkout)
     stamp = state.read(checkout.build_stamp)
     finished = state.built_parts(checkout, key)
@@ -337,16 +339,16 @@ def set_up_build(work: Work, parts: frozenset[str], for_development: bool) -> No
     if for_development:
         configure += ["-DTSMALLOC_TESTS=ON", "-DTSMALLOC_WERROR=ON"]
     elif fresh:
-        # A user needs no GoogleTest, and a newer compiler's new warnings must not stop a set-up.
+        # Users need no GoogleTest, and a newer compiler's new warnings must not stop a set-up.
         configure += ["-DTSMALLOC_TESTS=OFF", "-DTSMALLOC_WERROR=OFF"]
     elif "\nTSMALLOC_WERROR:BOOL=OFF\n" in state.read(cache):
-        configure.append("-DTSMALLOC_WERROR=OFF")  # the preset's ON would compile all anew
+        configure.append("-DTSMALLOC_WERROR=OFF")  # the preset's ON would recompile everything
     jobs = len(os.sched_getaffinity(0))
     build = ["cmake", "--build", "--preset", "release", "-j", str(jobs)]
     if not for_development:
         build += ["--target", *(f"part_{part}" for part in sorted(parts))]
     if stamp.startswith(state.BUILDING):
-        # Killed while it wrote, a compiler may have left half an object file that looks up to date.
+        # A compiler killed while writing may have left half an object file that looks up to date.
         build.append("--clean-first")
         finished = frozenset()
     with Step(work, "build", "the allocators (build/release)") as step:
@@ -361,7 +363,7 @@ def set_up_build(work: Work, parts: frozenset[str], for_development: bool) -> No
 
 
 class Step:
-    """One named step of the set-up: shows its progress and keeps all its output in a log."""
+    """One named step of the set-up: shows its progress and saves all its output in a log."""
 
     def __init__(self, work: Work, log: str, name: str) -> None:
         self._work = work
@@ -382,7 +384,7 @@ class Step:
         remedy: str,
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Runs a command to its end; its failure is a SetupError with the end of its output."""
+        """Runs a command to its end; if it fails, raises SetupError with the end of its output."""
         tail: deque[str] = deque(maxlen=LOG_LINES_SHOWN)
         with open(self._log, "a", encoding="utf-8") as log:
             log.write(f"\n$ {' '.join(command)}\n")
@@ -411,7 +413,7 @@ def remove(path: str) -> None:
 
 
 def write_whole(path: str, text: str) -> None:
-    """Writes a file so that no reader ever sees half of it."""
+    """Writes a file atomically, so that no reader sees half of it."""
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
