@@ -1,4 +1,4 @@
-# What the builds of source, prefix and wheel share; to be sourced, with the build's arguments. Sets
+# Shared by the builds of source, prefix and wheel, which source it with their arguments. Sets
 # `root`, the checkout; `output`, the folder for the artefact; and SOURCE_DATE_EPOCH, for all times.
 part=$(basename -- "$(dirname -- "$0")")
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -28,7 +28,7 @@ need_tools() {
   done
 }
 
-# begin: ends the build if it lacks anything, with all of it in one line; else makes the folder.
+# begin: exits with one line about everything that is missing, if anything; else makes the folder.
 begin() {
   if ((${#lacking[@]})); then
     echo "$part: missing: $(IFS=,; echo "${lacking[*]}"): sudo apt install ${packages[*]}" >&2
@@ -44,7 +44,7 @@ copy_tracked() {
   git ls-files -z | tar --create --null --files-from=- | tar --extract --directory="$1"
 }
 
-# pack NAME TAR-OPTION...: $output/NAME.tar.xz, of the same bytes wherever it is packed.
+# pack NAME TAR-OPTION...: makes $output/NAME.tar.xz, reproducibly.
 pack() {
   tar --create --sort=name --format=ustar --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 \
     --numeric-owner --mode='u=rwX,go=rX' "${@:2}" | xz -9 --threads=1 >"$output/$1.tar.xz"

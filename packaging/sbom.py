@@ -3,12 +3,12 @@
 
     packaging/sbom.py DIR
 
-Each file of DIR is a component with its checksum, and so is each thing that it needs: what its
-package names (Depends of a .deb, Requires-Dist of a wheel, dependencies of a crate), the shared
-libraries that its programs are linked with, and what is linked into them statically. All of it is
-read from the artefacts, so a dependency that a recipe forgets to name is seen, too.
-Refuses to: name versions or licences of what is not inside an artefact, since the machine that
-installs it chooses those. The time is SOURCE_DATE_EPOCH: the same files have the same bill.
+Each file of DIR is a component with its checksum, and so is each of its dependencies: those that
+its package declares (Depends of a .deb, Requires-Dist of a wheel, dependencies of a crate), the
+shared libraries that its programs are linked with, and libraries that are linked statically. All of
+it is read from the artefacts, so a dependency that a recipe forgets to declare is found, too.
+Versions and licences are given only for what is inside an artefact, since the installing machine
+chooses the others. The time is SOURCE_DATE_EPOCH: the same files have the same bill.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LICENCE = "MIT"
 SUMS = "SHA256SUMS"
 GCC_LICENCE = "GPL-3.0-or-later WITH GCC-exception-3.1"
-# Texts of libraries that may be inside a program, with what else the bill says of each.
+# Strings that reveal libraries inside a program, with the other facts in the bill about each.
 EMBEDDED = (
     (b"Frame requires too much memory for decoding", "zstd", "BSD-3-Clause", b"libzstd"),
     (b"basic_string: construction from null", "libstdc++", GCC_LICENCE, b"libstdc++"),
@@ -44,16 +44,16 @@ EMBEDDED = (
 
 
 class SbomError(Exception):
-    """What is wrong and how to mend it."""
+    """An error and its remedy."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """What an artefact needs, or has inside."""
+    """Something that an artefact needs, or contains."""
 
     kind: str  # deb, pypi, cargo, soname, or embedded
     name: str
-    requirement: str = ""  # as the package states it
+    requirement: str = ""  # as declared by the package
     licence: str = ""
 
     @property
@@ -78,7 +78,7 @@ class Need:
 
 
 def needs(artefact: Path) -> set[Need]:
-    """Of its package, and of the programs and libraries inside."""
+    """From its package, and from the programs and libraries inside."""
     found = set()
     with tempfile.TemporaryDirectory() as folder:
         inside = Path(folder)

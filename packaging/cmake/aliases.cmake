@@ -1,11 +1,11 @@
 # The targets of find_package(tsmalloc) for a project that has tsmalloc in its own build, by
 # add_subdirectory or FetchContent.
 if(TSMALLOC_SANITIZE)
-  return()  # a sanitizer has a malloc of its own
+  return()  # a sanitizer has its own malloc
 endif()
 include(${CMAKE_CURRENT_LIST_DIR}/tsmalloc-usage.cmake)
 
-# tsmalloc.o is a file, not a target of CMake's.
+# tsmalloc.o is a file, not a CMake target.
 get_target_property(object_file tsmalloc-object OBJECT)
 add_library(tsmalloc-linked-object INTERFACE)
 add_dependencies(tsmalloc-linked-object tsmalloc-object)

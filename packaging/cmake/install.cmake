@@ -1,6 +1,6 @@
-# What `cmake --install` puts where, in four components: runtime, dev, tools, lab. All paths are
-# relative to the prefix, and nothing that is installed knows the prefix, so it may be moved.
-# A sanitizer's or gcov's libraries are not what is shipped.
+# The files of `cmake --install`, in four components: runtime, dev, tools, lab. All paths are
+# relative to the prefix, and no installed file contains the prefix, so it may be moved. Libraries
+# built for a sanitizer or gcov are not installed.
 if(NOT TSMALLOC_INSTALL OR TSMALLOC_SANITIZE OR TSMALLOC_COVERAGE)
   return()
 endif()
@@ -8,7 +8,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(tsmalloc_home ${CMAKE_INSTALL_LIBDIR}/tsmalloc)
 
-# Before the first file: a prefix that cannot be written ends the installation with a remedy.
+# Before the first file: fails with a remedy if the prefix cannot be written.
 install(CODE [[
   set(folder "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
   set(trial "${folder}/.tsmalloc-trial")
@@ -21,7 +21,7 @@ install(CODE [[
   file(REMOVE "${trial}")]]
   ALL_COMPONENTS)
 
-# ---- runtime and dev: the libraries, and what it takes to build with them ----
+# ---- runtime and dev: the libraries, and the files for building with them ----
 
 install(TARGETS tsmalloc tsmalloc-secure tsmalloc-classic
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT dev)
@@ -40,7 +40,7 @@ foreach(name IN LISTS functions)
 endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS docs/man/libtsmalloc.3)
 
-# find_package: the same minor version while that may change everything.
+# find_package: the same minor version, as long as a minor version may change everything.
 set(made ${PROJECT_BINARY_DIR}/packaging)
 set(compatibility SameMajorVersion)
 if(PROJECT_VERSION_MAJOR EQUAL 0)
@@ -59,7 +59,7 @@ file(CONFIGURE OUTPUT ${made}/tsmalloc-config-version.cmake CONTENT "${architect
 install(FILES ${made}/tsmalloc-config.cmake ${made}/tsmalloc-config-version.cmake packaging/cmake/tsmalloc-usage.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tsmalloc COMPONENT dev)
 
-# pkg-config: relative to its file, but for directories outside the prefix.
+# pkg-config: relative to its file, except for directories outside the prefix.
 set(prefix_from_pc ${CMAKE_INSTALL_PREFIX})
 cmake_path(ABSOLUTE_PATH prefix_from_pc NORMALIZE)
 set(folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -122,7 +122,7 @@ install(FILES ${PROJECT_BINARY_DIR}/packaging/VERSION
 function(tsmalloc_install_link link target)
   cmake_path(GET link PARENT_PATH folder)
   cmake_path(GET link FILENAME name)
-  # Absolute directories of GNUInstallDirs, under which a distribution may have put them.
+  # Absolute directories of GNUInstallDirs, which a distribution may have chosen.
   cmake_path(ABSOLUTE_PATH folder BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE from)
   cmake_path(ABSOLUTE_PATH target BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX})
   cmake_path(RELATIVE_PATH target BASE_DIRECTORY ${from})

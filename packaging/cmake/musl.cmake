@@ -2,10 +2,10 @@
 #
 #     cmake --preset musl && cmake --build --preset musl && ctest --preset musl
 #
-# musl-tools wraps gcc alone, since there is no libstdc++ for musl. The libraries need none: of the
-# C++ library they take headers that are compiled away. So this file points g++ at those headers,
-# at musl's and at the kernel's, and takes the rest from musl-gcc's own specs. C++ programs that
-# need a run-time library do not link. On a system of musl (Alpine) no such file is needed.
+# musl-tools wraps only gcc, since there is no libstdc++ for musl. The libraries do not need one:
+# they only use C++ headers that leave no calls behind. So this file points g++ at those headers, at
+# musl's and at the kernel's, and takes the rest from musl-gcc's own specs. C++ programs that need a
+# run-time library do not link. On a system of musl (Alpine) no such file is needed.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR ${CMAKE_HOST_SYSTEM_PROCESSOR})
 set(TSMALLOC_NO_CXX_RUNTIME TRUE)
@@ -19,7 +19,7 @@ if(NOT EXISTS ${musl_specs})
   message(FATAL_ERROR "There is no ${musl_specs}: install musl (Debian, Ubuntu: sudo apt install musl-tools).")
 endif()
 
-# The kernel's headers, apart from glibc's beside them.
+# The kernel's headers, without glibc's, which are next to them.
 set(kernel_headers ${CMAKE_BINARY_DIR}/kernel-headers)
 file(MAKE_DIRECTORY ${kernel_headers})
 foreach(folder linux asm-generic ${glibc_triplet}/asm)
@@ -38,9 +38,9 @@ foreach(folder IN LISTS cxx_headers)
 endforeach()
 string(APPEND CMAKE_CXX_FLAGS_INIT " -isystem /usr/include/${musl_triplet} -isystem ${gcc_headers} -isystem \"${kernel_headers}\"")
 set(CMAKE_C_FLAGS_INIT "-specs=${musl_specs} -isystem \"${kernel_headers}\"")
-# What is linked asks for musl by the name that Alpine has. musl's loader takes any name that begins
-# with "libc." for itself; glibc's says which library is missing. (It would find a libc.so, which is
-# a text.)
+# Linked files need musl by its name on Alpine. musl's loader takes any name that begins with
+# "libc." for itself; glibc's reports which library is missing. (It would find a libc.so, which is a
+# text.)
 set(link_folder ${CMAKE_BINARY_DIR}/musl-link)
 file(MAKE_DIRECTORY ${link_folder})
 string(REGEX REPLACE "-.*" "" processor ${musl_triplet})

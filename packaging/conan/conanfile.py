@@ -1,6 +1,6 @@
 """Conan 2: `conan create packaging/conan -o "&:form=static"` builds one form of the library.
 
-The sources are those of the checkout that has this recipe. Refuses to: build the lab.
+The sources are those of the checkout that has this recipe. Does not build the lab.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from conan.errors import ConanInvalidConfiguration
 from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
 from conan.tools.files import copy
 
-# Per form: the target of CMake, and the library's name.
+# For each form: the CMake target, and the library's name.
 FORMS = {
     "shared": ("tsmalloc", "tsmalloc"),
     "static": ("tsmalloc-static", "tsmalloc"),
@@ -49,7 +49,7 @@ class Tsmalloc(ConanFile):
             copy(self, pattern, str(self.checkout), self.export_sources_folder)
 
     def configure(self) -> None:
-        # C++ of any dialect links with it, and so does C.
+        # C++ of any standard can link with it, and so can C.
         self.settings.rm_safe("compiler.cppstd")
         self.settings.rm_safe("compiler.libcxx")
         self.package_type = (
@@ -89,10 +89,10 @@ class Tsmalloc(ConanFile):
         self.cpp_info.libs = [FORMS[self.form][1]]
         if self.form == "prefixed":
             self.cpp_info.defines = ["TSMALLOC_PREFIXED"]
-            # A library that has the engine in stays loaded: threads and forks call it.
+            # A library that contains the engine stays loaded, because threads and forks call it.
             self.cpp_info.sharedlinkflags = ["-Wl,-z,nodelete"]
         else:
-            # A program that calls no malloc itself gets the library as well.
+            # Links the library even into a program that does not call malloc itself.
             self.cpp_info.exelinkflags = ["-Wl,-u,malloc"]
         if self.form in {"static", "prefixed"}:
             self.cpp_info.system_libs = ["dl", "pthread"]

@@ -10,7 +10,7 @@ vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/tsmalloc)
 vcpkg_fixup_pkgconfig()
 
-# Of the forms of one library, the triplet's.
+# The triplet's form of the library.
 if(VCPKG_LIBRARY_LINKAGE STREQUAL "static")
   file(GLOB others "${CURRENT_PACKAGES_DIR}/lib/*.so*" "${CURRENT_PACKAGES_DIR}/debug/lib/*.so*")
 else()

@@ -1,4 +1,4 @@
-"""Gives the wheel its tag: any Python 3, on the systems that the variable names."""
+"""Sets the wheel's tag: any Python 3, on the systems that the variable names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class PlatformTag(BuildHookInterface):  # type: ignore[misc, type-arg]
-    """The package has no extension module, but libraries and programs of one kind of machine."""
+    """The package has no extension module, but libraries and programs for one architecture."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         build_data["pure_python"] = False

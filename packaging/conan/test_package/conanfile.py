@@ -1,4 +1,4 @@
-"""A C program that links with the package, and says whose malloc it has."""
+"""A C program that links with the package, and prints whose malloc it uses."""
 
 from __future__ import annotations
 

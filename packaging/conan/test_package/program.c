@@ -1,4 +1,4 @@
-/* Whose malloc is this program's, and libc's? */
+/* Whose malloc do this program and libc use? */
 #ifndef PREFIXED
 #define TSMALLOC_REQUIRED
 #include <tsmalloc/tsmalloc.h>

@@ -1,4 +1,4 @@
-//! What a program can ask of the allocator.
+//! Functions of the allocator beyond allocation.
 
 use alloc::boxed::Box;
 use core::alloc::Layout;
@@ -8,10 +8,11 @@ use core::time::Duration;
 
 use tsmalloc_sys as sys;
 
-/// The bytes of a box's block, at least as many as its value has; 0 for a value without bytes.
+/// Returns the usable bytes of a box's block, at least the size of its value; 0 for a value of size
+/// 0.
 ///
-/// A box of a program whose global allocator is another one is misuse, which the library reports
-/// as `TSMALLOC_ON_MISUSE` says.
+/// It is misuse if the program's global allocator is another one; the library reports that
+/// according to `TSMALLOC_ON_MISUSE`.
 #[must_use]
 #[expect(clippy::borrowed_box, reason = "a block begins at a box, and not at any reference")]
 pub fn usable_size<T: ?Sized>(boxed: &Box<T>) -> usize {
@@ -23,54 +24,54 @@ pub fn usable_size<T: ?Sized>(boxed: &Box<T>) -> usize {
     unsafe { sys::ts_usable_size(ptr::from_ref(value).cast()) }
 }
 
-/// The most bytes that need no more memory than `layout`: the size to ask for instead. It is never
-/// less than the layout's own.
+/// Returns the size to request instead of the layout's: the largest that costs no more memory. It
+/// is at least the layout's own size.
 #[must_use]
 pub fn good_size(layout: Layout) -> usize {
     sys::ts_good_size(layout.size(), layout.align()).max(layout.size())
 }
 
-/// Gives free memory back to the operating system, all but `keep_bytes` of it. Whether any went
-/// back.
+/// Returns free memory to the operating system, except `keep_bytes` of it. The result is whether
+/// any was returned.
 pub fn trim(keep_bytes: usize) -> bool {
     sys::ts_trim(keep_bytes) != 0
 }
 
-/// A step of housekeeping, for a program that waits for events: memory that stays idle goes back
-/// although the program neither allocates nor frees. Returns in how long the next step is due;
-/// `None` if none is until the program frees more.
+/// Does a step of background purging, for event loops: idle memory is returned even though the
+/// program neither allocates nor frees. Returns the time until the next step is due; `None` if
+/// there is nothing to do until the program frees more.
 pub fn housekeep() -> Option<Duration> {
     u64::try_from(sys::ts_housekeep()).ok().map(Duration::from_millis)
 }
 
-/// Changes an option of the library, by its name with or without `TSMALLOC_`.
+/// Changes an option of the library; the prefix `TSMALLOC_` is optional.
 ///
 /// # Errors
-/// The number of a system error: `ENOENT` without such an option, `EINVAL` of another value, `EPERM`
-/// of an option for the start alone.
+/// A system error number: `ENOENT` for an unknown option, `EINVAL` for an invalid value, `EPERM` if
+/// it can only be set at start.
 pub fn set_option(name: &CStr, value: &CStr) -> Result<(), i32> {
-    // SAFETY: both end with a zero.
+    // SAFETY: both are zero-terminated.
     match unsafe { sys::ts_option_set(name.as_ptr(), value.as_ptr()) } {
         0 => Ok(()),
         error => Err(error),
     }
 }
 
-/// Gives all free memory back to the operating system. How many bytes went back.
+/// Returns all free memory to the operating system. The result is how many bytes were returned.
 pub fn purge() -> usize {
     sys::ts_purge()
 }
 
-/// Gives up what the calling thread keeps aside: for a thread of a pool, before it waits for long.
+/// Flushes the calling thread's caches, for pool threads that are about to wait for a long time.
 pub fn flush_thread() {
     sys::ts_thread_flush();
 }
 
-/// Where the memory of the library is.
+/// Returns how the library's memory is used.
 #[must_use]
 pub fn stats() -> sys::ts_statistics {
     let mut statistics = sys::ts_statistics::default();
-    // SAFETY: the size is that of the structure.
+    // SAFETY: the size is the structure's.
     unsafe { sys::ts_stats(&mut statistics, size_of::<sys::ts_statistics>()) };
     statistics
 }

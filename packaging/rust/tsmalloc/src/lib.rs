@@ -17,7 +17,7 @@ pub use extension::{
 #[cfg(feature = "extension")]
 pub use tsmalloc_sys::ts_statistics as Statistics;
 
-/// The allocator, which serves a program that names it in its `#[global_allocator]`.
+/// The allocator, for use as a program's `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TsMalloc;
 
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for TsMalloc {
             // SAFETY: any size will do.
             return unsafe { sys::ts_calloc(1, layout.size()).cast() };
         }
-        // SAFETY: the caller's promise is that of `alloc`; a block has the bytes of its layout.
+        // SAFETY: the caller upholds the contract of `alloc`; a block has its layout's size.
         unsafe {
             let block = self.alloc(layout);
             if !block.is_null() {
@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for TsMalloc {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the block is one of `alloc` or `realloc`, and the layout that of its request.
+        // SAFETY: the block is from `alloc` or `realloc`, with the layout of that request.
         unsafe {
             if layout.align() <= sys::MIN_ALIGNMENT {
                 sys::ts_free_sized(block.cast(), layout.size());
@@ -66,7 +66,7 @@ unsafe impl GlobalAlloc for TsMalloc {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the block is one in use, and the new size is not 0.
+        // SAFETY: the block is in use, and the new size is not 0.
         unsafe {
             if layout.align() <= sys::MIN_ALIGNMENT {
                 sys::ts_realloc(block.cast(), new_size).cast()
