@@ -1,4 +1,4 @@
-// Stresses large blocks: a few of 5 to 25 MB, a random one of which is replaced. The time depends
+// Stresses large blocks: replaces a random one of a few blocks of 5 to 25 MB. The time depends
 // on whether memory comes from the kernel each time or is reused, and the peak on how much is kept
 // for later. --touched N limits the use of each block to its first N bytes and its last; then the
 // time is that of address space only. Leaves out small blocks in between. An operation is a free

@@ -19,19 +19,19 @@ namespace ts::engine {
 // Whether the block, in a slab with keyless_bit, is free.
 [[gnu::noinline]] bool is_free_without_key(const void* p) noexcept;
 
-// Whether a block of a slab may begin there and has no key. `entry` is its page's.
-inline bool is_keyless_block(const void* p, std::size_t page, PageMapEntry entry) noexcept {
+// Whether a block of a slab may begin there, and has no key of a free one. `entry` is its page's.
+inline bool may_be_in_use(const void* p, std::size_t page, PageMapEntry entry) noexcept {
   return is_multiple(offset_in_slab(p, page_map.pages[page]), size_class_of(entry).reciprocal) &&
          !has_key(p);
 }
 // The same, and the block is not free.
 inline bool is_small_block(const void* p, PageMapEntry entry) noexcept {
-  return is_keyless_block(p, page_of(p), entry) &&
+  return may_be_in_use(p, page_of(p), entry) &&
          ((entry & keyless_bit) == 0 || !is_free_without_key(p));
 }
-// The same without a call; false if that needs a look at the slab's bits.
+// The same without a call; false if that needs the slab's bits.
 inline bool is_surely_small_block(const void* p, std::size_t page, PageMapEntry entry) noexcept {
-  return (entry & keyless_bit) == 0 && is_keyless_block(p, page, entry);
+  return (entry & keyless_bit) == 0 && may_be_in_use(p, page, entry);
 }
 
 // Classifies the free of a block that is already free: no_beginning if the block was never handed

@@ -190,21 +190,6 @@ void* opaque_pointer(void* pointer) {
   return pointer;
 }
 
-bool read_text(const char* path, char* text, size_t size) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const ssize_t length = read(file, text, size - 1);
-  close(file);
-  text[length > 0 ? length : 0] = '\0';
-  return length > 0;
-}
-
-long figure_of(const char* path, const char* key) {
-  char text[4096];
-  const char* const at = read_text(path, text, sizeof text) ? strstr(text, key) : NULL;
-  return at == NULL ? -1 : strtol(at + strlen(key), NULL, 10);
-}
-
 unsigned threads_named(const char* name, long* last) {
   unsigned found = 0;
   DIR* const tasks = opendir("/proc/self/task");

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "listed.h"
+#include "proc_text.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -116,11 +117,6 @@ size_t natural_alignment(size_t bytes);
 size_t opaque(size_t value);
 void* opaque_pointer(void* pointer);
 
-// The number after `key` in a file such as /proc/self/status, read without the heap; -1 if the file
-// or the key is missing.
-long figure_of(const char* path, const char* key);
-// The beginning of a file, as a string; false if the file is missing.
-bool read_text(const char* path, char* text, size_t size);
 // How many threads of this process have that name; `last`, if not null, receives the number of one.
 // (Opening a directory allocates.)
 unsigned threads_named(const char* name, long* last);

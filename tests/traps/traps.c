@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "conformance/listed.h"
+#include "conformance/proc_text.h"
 #include "programs/support/seccomp.h"
 
 enum { mb = 1 << 20, longest_seconds = 30 };
@@ -89,22 +90,16 @@ static void be_threaded(void) {
 
 // ---- what the kernel reports ----
 
-// Allocates nothing: the child of "MADV_DONTFORK memory" has freed memory that it does not have.
-static size_t figure_of(const char* path, const char* key) {
-  char text[4096] = "";
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  const ssize_t length = read(file, text, sizeof text - 1);
-  close(file);
-  if (length <= 0) return 0;
-  text[length] = '\0';
-  const char* const at = strstr(text, key);
-  return at == NULL ? 0 : strtoul(at + strlen(key), NULL, 10);
+// Allocates nothing (proc_text.h): the child of "MADV_DONTFORK memory" has freed memory that it
+// does not have.
+static size_t count_of(const char* path, const char* key) {
+  const long figure = figure_of(path, key);
+  return figure > 0 ? (size_t)figure : 0;
 }
 
-static size_t resident_kb(void) { return figure_of("/proc/self/status", "\nVmRSS:"); }
-static size_t peak_kb(void) { return figure_of("/proc/self/status", "\nVmHWM:"); }
-static size_t threads(void) { return figure_of("/proc/self/status", "\nThreads:"); }
+static size_t resident_kb(void) { return count_of("/proc/self/status", "\nVmRSS:"); }
+static size_t peak_kb(void) { return count_of("/proc/self/status", "\nVmHWM:"); }
+static size_t threads(void) { return count_of("/proc/self/status", "\nThreads:"); }
 
 // How often threads of the process other than this one were woken, or preempted.
 static size_t switches_of_others(void) {
@@ -114,7 +109,7 @@ static size_t switches_of_others(void) {
     if (atoi(entry->d_name) <= 0 || atoi(entry->d_name) == getpid()) continue;
     char path[300];
     snprintf(path, sizeof path, "/proc/self/task/%s/status", entry->d_name);
-    switches += figure_of(path, "\nvoluntary_ctxt_switches:");
+    switches += count_of(path, "\nvoluntary_ctxt_switches:");
   }
   closedir(folder);
   return switches;
@@ -302,7 +297,7 @@ TRAP("vfork with a background thread") {
 static size_t threads_of(pid_t process) {
   char path[60];
   snprintf(path, sizeof path, "/proc/%d/status", process);
-  return figure_of(path, "\nThreads:");
+  return count_of(path, "\nThreads:");
 }
 
 static void* free_it(void* block) {

@@ -2,7 +2,7 @@
 //
 // A shim's data must survive every way for a process to end, so it is in a mapped file. A forked
 // child starts a file of its own, although nobody tells it that it was forked. Nothing here makes a
-// program fail, or allocates: if the directory cannot be written to, there is no file.
+// program fail, or allocates: in a directory without write permission, no file is made.
 #pragma once
 
 #include <cstddef>
