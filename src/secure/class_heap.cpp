@@ -93,26 +93,29 @@ bool ClassHeap::open(unsigned number) noexcept {
   const std::size_t by_table = (table_bytes() - store_bytes) / sizeof(Slab);
   capacity_ = static_cast<std::uint32_t>(by_region < by_table ? by_region : by_table);
   class_number_ = class_number;
-  region_ = region_begin(number) + offset;
+  region_.store(region_begin(number) + offset, std::memory_order_release);
   return true;
 }
 
 std::byte* ClassHeap::slot_at(std::uint32_t slab, unsigned slot) const noexcept {
   const SizeClass& c = size_class();
-  return reinterpret_cast<std::byte*>(region_ + offset_of(c, slab) +
+  const std::uintptr_t region = region_.load(std::memory_order_relaxed);
+  return reinterpret_cast<std::byte*>(region + offset_of(c, slab) +
                                       std::size_t{slot} * c.slot_bytes);
 }
 
-ClassHeap::Place ClassHeap::place_of(const void* p) noexcept {
-  const std::uintptr_t offset = address_of(p) - region_;
-  if (!is_open() || address_of(p) < region_) return {};
+// Needs no lock: what it reads is constant once the heap is open, and whoever was given a block has
+// seen it open.
+ClassHeap::Place ClassHeap::place_of(const void* p) const noexcept TS_NO_ANALYSIS {
+  const std::uintptr_t region = region_.load(std::memory_order_acquire);
+  const std::uintptr_t offset = address_of(p) - region;
+  if (region == 0 || address_of(p) < region) return {};
   const SizeClass& c = size_class();
   const InSlab in = slab_at(c, offset);
-  const auto in_slab = static_cast<std::uint32_t>(in.offset);
-  const std::uint32_t slot = in_slab / c.slot_bytes;
-  if (in.slab >= slab_count_ || slot >= c.slots || slot * c.slot_bytes != in_slab) return {};
-  return {&slabs_[in.slab], static_cast<std::uint32_t>(in.slab), slot,
-          reinterpret_cast<std::byte*>(region_ + offset)};
+  const std::size_t slot = quotient(in.offset / min_alignment, c.by_slot);
+  if (in.slab >= capacity_ || slot >= c.slots || slot * c.slot_bytes != in.offset) return {};
+  return {&slabs_[in.slab], static_cast<std::uint32_t>(in.slab), static_cast<unsigned>(slot),
+          reinterpret_cast<std::byte*>(region + offset)};
 }
 
 // The requested size; no_size if the block's tail is damaged.
@@ -131,22 +134,23 @@ bool ClassHeap::is_intact_before(const Place& place) noexcept {
   const unsigned before = place.slot - 1;
   if (is_leaving(slab, before)) return true;
   const std::uint64_t word = word_at(place.block - canary_bytes);
-  if (!test(slab.used, before)) return word == 0;
+  if (!slab.is_used(before)) return word == 0;
   return c.is_long() ? word == last_word(c, slab.asked[before], slab.canary)
                      : length_of_end_word(word, slab.canary) <= c.block_bytes;
 }
 
 ClassHeap::Seen ClassHeap::look_at(const Place& place) noexcept {
-  if (place.slab == nullptr) return {Finding::no_beginning, 0};
-  if (!test(place.slab->used, place.slot)) return {Finding::not_in_use, 0};
+  if (place.slab == nullptr || place.number >= slab_count_) return {Finding::no_beginning, 0};
+  if (!place.slab->is_used(place.slot)) return {Finding::not_in_use, 0};
   const std::size_t asked = asked_at(place);
   if (asked == no_size) return {Finding::overflow, size_class().block_bytes};
   return {is_intact_before(place) ? Finding::sound : Finding::underflow, asked};
 }
 
 ClassHeap::Seen ClassHeap::look_at(const void* p) noexcept {
+  const Place place = place_of(p);
   const Guard guard{lock_};
-  return look_at(place_of(p));
+  return look_at(place);
 }
 
 // ---- slabs ----
@@ -166,15 +170,17 @@ unsigned ClassHeap::random_slot(const Slab& slab) noexcept {
   std::uint32_t rank = store_->random.below(free);
   for (unsigned word = 0;; ++word) {
     // Bits beyond the last slot come last, so no rank reaches them.
-    const std::uint64_t bits = ~(slab.used[word] | slab.waiting[word]);
-    const std::uint64_t counts = counts_up_to(bits);
-    const auto here = static_cast<std::uint32_t>(counts >> 56);
+    const std::uint64_t bits = ~(slab.bits[word].used | slab.bits[word].waiting);
+    const BitCounts counts = count_bits(bits);
+    const std::uint32_t here = counts.all();
     if (rank < here) return word * 64 + place_of_bit(bits, counts, rank);
     rank -= here;
   }
 }
 
-ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) noexcept {
+// Malloc and free are flattened: they run in one piece while other threads wait for the lock.
+[[gnu::flatten]] ClassHeap::Allocation ClassHeap::allocate(unsigned number,
+                                                           std::size_t bytes) noexcept {
   const Guard guard{lock_};
   if (!is_open() && !open(number)) [[unlikely]]
     return {nullptr, Refusal::no_memory, false};
@@ -184,7 +190,7 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
     return {nullptr, refusal, false};
   Slab& slab = slabs_[slab_number];
   const unsigned slot = random_slot(slab);
-  check(slot < size_class().slots && !test(slab.used, slot) && !test(slab.waiting, slot),
+  check(slot < size_class().slots && !slab.is_used(slot) && !slab.is_waiting(slot),
         "a slot that is handed out was free", &slab);
   const bool is_last = slab.used_slots + slab.waiting_slots + 1U == size_class().slots;
   const bool changes_list = slab.state == SlabState::empty || is_last;
@@ -194,7 +200,7 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
     leave(slab_number);
     enter(slab_number, is_last ? SlabState::full : SlabState::partial);
   }
-  set(slab.used, slot);
+  slab.bits[slot / 64].used |= bit_of(slot);
   ++slab.used_slots;
   if constexpr (debug_level >= 2) {
     if (changes_list) check_slow_path();
@@ -209,8 +215,8 @@ ClassHeap::Allocation ClassHeap::allocate(unsigned number, std::size_t bytes) no
 }
 
 bool ClassHeap::resize(const void* p, std::size_t bytes) noexcept {
-  const Guard guard{lock_};
   const Place place = place_of(p);
+  const Guard guard{lock_};
   const Seen seen = look_at(place);
   if (seen.finding != Finding::sound || !has_memory()) return false;
   std::byte* const block = place.block;
@@ -239,20 +245,20 @@ std::uint32_t ClassHeap::put_away(std::uint32_t number, unsigned slot) noexcept 
 
 // Short slots are cleared under the lock. A longer one is marked as leaving, so that no other
 // thread hands it out or inspects it, and cleared without the lock, which is then taken again.
-Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
-  Place place;
+[[gnu::flatten]] Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
+  const Place place = place_of(p);
+  __builtin_prefetch(place.slab, 1);
   std::size_t slot_bytes = 0;
   std::uint32_t leaving = 0;
   bool is_cleared = false;
   {
     const Guard guard{lock_};
-    place = place_of(p);
     const Finding finding = look_at(place).finding;
     if (finding != Finding::sound && !(is_damage(finding) && ignores_damage)) [[unlikely]]
       return finding;
     Slab& slab = *place.slab;
-    clear(slab.used, place.slot);
-    set(slab.waiting, place.slot);
+    slab.bits[place.slot / 64].used &= ~bit_of(place.slot);
+    slab.bits[place.slot / 64].waiting |= bit_of(place.slot);
     --slab.used_slots;
     ++slab.waiting_slots;
     slot_bytes = has_memory() ? size_class().slot_bytes : 0;
@@ -279,9 +285,9 @@ Finding ClassHeap::release(const void* p, bool ignores_damage) noexcept {
 // A slot leaves the quarantine and becomes free.
 std::uint32_t ClassHeap::settle(std::uint32_t number, unsigned slot) noexcept {
   Slab& slab = slabs_[number];
-  check(number < slab_count_ && test(slab.waiting, slot),
+  check(number < slab_count_ && slab.is_waiting(slot),
         "a slot that leaves the quarantine was waiting", &slab);
-  clear(slab.waiting, slot);
+  slab.bits[slot / 64].waiting &= ~bit_of(slot);
   --slab.waiting_slots;
   const bool is_empty = slab.used_slots == 0 && slab.waiting_slots == 0;
   if (!is_empty && slab.state == SlabState::partial) return 0;

@@ -12,6 +12,7 @@
 // a valid heap.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -90,7 +91,8 @@ class alignas(cache_line_bytes) ClassHeap {
   void fork_child() noexcept TS_NO_ANALYSIS { lock_.reset_after_fork(); }
 
  private:
-  // The slot at which a pointer points; `slab` is null if none begins there.
+  // The slot at which a pointer points; `slab` is null if none can begin there. The slab may have
+  // no descriptor yet: look_at() checks that, with the lock.
   struct Place {
     Slab* slab;
     std::uint32_t number;
@@ -98,7 +100,9 @@ class alignas(cache_line_bytes) ClassHeap {
     std::byte* block;  // address of the slot
   };
 
-  bool is_open() const noexcept TS_REQUIRES(lock_) { return region_ != 0; }
+  bool is_open() const noexcept TS_REQUIRES(lock_) {
+    return region_.load(std::memory_order_relaxed) != 0;
+  }
   bool open(unsigned number) noexcept TS_REQUIRES(lock_);
   const SizeClass& size_class() const noexcept TS_REQUIRES(lock_) {
     return size_class_of(class_number_);
@@ -106,7 +110,7 @@ class alignas(cache_line_bytes) ClassHeap {
   bool has_memory() const noexcept TS_REQUIRES(lock_) { return class_number_ != 0; }
 
   std::byte* slot_at(std::uint32_t slab, unsigned slot) const noexcept TS_REQUIRES(lock_);
-  Place place_of(const void* p) noexcept TS_REQUIRES(lock_);
+  Place place_of(const void* p) const noexcept;
   Seen look_at(const Place& place) noexcept TS_REQUIRES(lock_);
   std::size_t asked_at(const Place& place) noexcept TS_REQUIRES(lock_);
   bool is_intact_before(const Place& place) noexcept TS_REQUIRES(lock_);
@@ -143,22 +147,24 @@ class alignas(cache_line_bytes) ClassHeap {
   void leave(std::uint32_t number) noexcept TS_REQUIRES(lock_);
   void count_empty(int change) noexcept TS_REQUIRES(lock_);
 
+  // The first cache line holds all that malloc and free need.
   Mutex lock_;
   // Constant once the heap is open:
   std::uint32_t class_number_ TS_GUARDED_BY(lock_) = 0;
-  std::uintptr_t region_ TS_GUARDED_BY(lock_) = 0;  // address of the first slab
+  std::uint32_t slab_count_ TS_GUARDED_BY(lock_) = 0;  // slabs that ever had memory
+  // Address of the first slab; 0: not open. Set last, by release, paired with place_of().
+  std::atomic<std::uintptr_t> region_{0};
   ClassStore* store_ TS_GUARDED_BY(lock_) = nullptr;
   Slab* slabs_ TS_GUARDED_BY(lock_) = nullptr;
-  std::uint32_t capacity_ TS_GUARDED_BY(lock_) = 0;  // slabs that fit both the region and the table
-
-  std::uint32_t slab_count_ TS_GUARDED_BY(lock_) = 0;    // slabs that ever had memory
-  std::size_t table_mapped_ TS_GUARDED_BY(lock_) = 0;    // bytes of the table
-  std::uint32_t mapped_slabs_ TS_GUARDED_BY(lock_) = 0;  // slabs that have memory now
-  std::uint32_t empty_slabs_ TS_GUARDED_BY(lock_) = 0;
-  std::size_t maps_ TS_GUARDED_BY(lock_) = 0;
   SlabList partial_ TS_GUARDED_BY(lock_);
   SlabList empty_ TS_GUARDED_BY(lock_);
   SlabList given_back_ TS_GUARDED_BY(lock_);  // longest first
+
+  std::uint32_t capacity_ TS_GUARDED_BY(lock_) = 0;  // slabs that fit both the region and the table
+  std::uint32_t mapped_slabs_ TS_GUARDED_BY(lock_) = 0;  // slabs that have memory now
+  std::uint32_t empty_slabs_ TS_GUARDED_BY(lock_) = 0;
+  std::size_t table_mapped_ TS_GUARDED_BY(lock_) = 0;  // bytes of the table
+  std::size_t maps_ TS_GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace ts::secure

@@ -11,7 +11,7 @@ ClassHeap::Damage ClassHeap::find_damage(std::uint32_t number) noexcept {
   for (unsigned slot = 0; slot < c.slots; ++slot) {
     std::byte* const block = slot_at(number, slot);
     if (is_leaving(slab, slot)) continue;
-    if (test(slab.used, slot)) {
+    if (slab.is_used(slot)) {
       if (asked_at({&slab, number, slot, block}) == no_size) return {Finding::overflow, block};
     } else if (!is_zero(block, c.slot_bytes)) {
       return {Finding::write_after_free, block};
@@ -39,7 +39,7 @@ Left ClassHeap::find_left() noexcept {
     left.blocks += slab.used_slots;
     for (unsigned slot = 0; slot < size_class().slots; ++slot) {
       const std::size_t asked =
-          test(slab.used, slot) ? asked_at({&slabs_[i], i, slot, slot_at(i, slot)}) : 0;
+          slab.is_used(slot) ? asked_at({&slabs_[i], i, slot, slot_at(i, slot)}) : 0;
       if (asked != no_size) left.bytes += asked;
     }
     if (left.finding != Finding::sound || !has_memory()) continue;
@@ -58,9 +58,9 @@ bool ClassHeap::walk(unsigned arena, BlockVisitor visit, void* argument) noexcep
     const Slab& slab = slabs_[i];
     if (!is_accessible(slab)) continue;
     for (unsigned slot = 0; slot < size_class().slots; ++slot) {
-      const BlockState state = test(slab.used, slot)      ? BlockState::used
-                               : test(slab.waiting, slot) ? BlockState::cached
-                                                          : BlockState::free;
+      const BlockState state = slab.is_used(slot)      ? BlockState::used
+                               : slab.is_waiting(slot) ? BlockState::cached
+                                                       : BlockState::free;
       if (!visit({slot_at(i, slot), size_class().block_bytes, state, arena}, argument))
         return false;
     }

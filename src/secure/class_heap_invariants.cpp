@@ -29,7 +29,7 @@ Fault ClassHeap::find_waiting_fault() noexcept {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < slab_count_; ++i) {
     for (unsigned slot = 0; slabs_[i].waiting_slots != 0 && slot < size_class().slots; ++slot) {
-      if (!test(slabs_[i].waiting, slot) || is_leaving(slabs_[i], slot)) continue;
+      if (!slabs_[i].is_waiting(slot) || is_leaving(slabs_[i], slot)) continue;
       ++count;
       sum += mix(ticket_of(i, slot));
     }
@@ -38,7 +38,7 @@ Fault ClassHeap::find_waiting_fault() noexcept {
   store_->quarantine.for_each([&](std::uint32_t ticket) TS_NO_ANALYSIS {
     const std::uint32_t slab = slab_of_ticket(ticket);
     const unsigned slot = slot_of_ticket(ticket);
-    if (slab >= slab_count_ || !test(slabs_[slab].waiting, slot) || is_leaving(slabs_[slab], slot))
+    if (slab >= slab_count_ || !slabs_[slab].is_waiting(slot) || is_leaving(slabs_[slab], slot))
       fault = {"a quarantine has waiting slots", store_};
     --count;
     sum -= mix(ticket);
@@ -51,9 +51,10 @@ Fault ClassHeap::find_waiting_fault() noexcept {
 Fault ClassHeap::find_fault_locked() noexcept {
   if (!is_open()) return slab_count_ == 0 ? Fault{} : Fault{"a heap with slabs is open", this};
   const SizeClass& c = size_class();
-  const std::uintptr_t end = region_ + offset_of(c, capacity_ - 1) + c.slab_bytes;
+  const std::uintptr_t begin = region_.load(std::memory_order_relaxed);
+  const std::uintptr_t end = begin + offset_of(c, capacity_ - 1) + c.slab_bytes;
   if (slab_count_ > capacity_) return {"slab_count <= capacity", this};
-  if (region_of(reinterpret_cast<const void*>(region_)) !=
+  if (region_of(reinterpret_cast<const void*>(begin)) !=
       region_of(reinterpret_cast<const void*>(end - 1)))
     return {"a region holds the slabs of its heap", this};
   if (address_of(slabs_ + slab_count_) - address_of(store_) > table_mapped_ ||

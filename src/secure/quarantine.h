@@ -56,9 +56,9 @@ class Quarantine {
     b = saved;
   }
 
+  std::uint32_t next_;  // the oldest entry of the queue
   std::uint32_t shuffled_[most];
   std::uint32_t queue_[most];
-  std::uint32_t next_;  // the oldest entry of the queue
 };
 
 }  // namespace ts::secure

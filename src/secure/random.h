@@ -7,14 +7,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 namespace ts::secure {
 
 using ChaChaKey = std::uint32_t[8];
 using ChaChaBlock = std::uint32_t[16];
 
-// Computes one block of the cipher's stream.
-void make_block(const ChaChaKey& key, std::uint32_t counter, ChaChaBlock& block) noexcept;
+// Computes one block of the cipher's stream, as it is in memory.
+void make_block(const ChaChaKey& key, std::uint32_t counter, void* block) noexcept;
 
 class Random {
  public:
@@ -22,9 +23,7 @@ class Random {
   std::uint16_t next() noexcept {
     if (left_ == 0 || forks_ != forks.load(std::memory_order_relaxed)) [[unlikely]]
       refill();
-    const std::uint16_t number = numbers_[--left_];
-    numbers_[left_] = 0;
-    return number;
+    return std::exchange(stream_[key_numbers + --left_], std::uint16_t{0});
   }
   std::uint64_t next_64() noexcept {
     std::uint64_t number = 0;
@@ -49,8 +48,8 @@ class Random {
 
  private:
   static constexpr unsigned blocks = 4;
-  static constexpr unsigned key_words = 8;
-  static constexpr unsigned numbers = (blocks * 16 - key_words) * 2;
+  static constexpr unsigned stream_numbers = blocks * sizeof(ChaChaBlock) / (sizeof(std::uint16_t));
+  static constexpr unsigned key_numbers = sizeof(ChaChaKey) / (sizeof(std::uint16_t));
 
   void refill() noexcept;
 
@@ -59,9 +58,9 @@ class Random {
   inline static constinit std::atomic<std::uint32_t> forks{1};
 
   std::uint32_t forks_;  // when the key was drawn; 0: no key yet
-  std::uint32_t left_;   // how many of `numbers_` are unused: the first ones
-  ChaChaKey key_;
-  std::uint16_t numbers_[numbers];
+  std::uint32_t left_;   // how many numbers are unused: the first ones after the key
+  // The last blocks of the stream. They begin with the next key, which is never handed out.
+  std::uint16_t stream_[stream_numbers];
 };
 
 }  // namespace ts::secure

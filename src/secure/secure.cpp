@@ -107,11 +107,11 @@ void make_room() noexcept {
 // Allocates from the thread's arena, or from others if its region for the class is full.
 ClassHeap::Allocation allocate_from_any(unsigned size_class, std::size_t bytes) noexcept {
   const unsigned own = own_arena();
-  for (unsigned i = 0;; ++i) {
-    const unsigned arena = (own + i) % roots.arenas;
+  for (unsigned arena = own;;) {
     const auto found = roots.state->heaps[arena][size_class].allocate(
         arena * regions_per_arena + size_class, bytes);
-    if (found.refusal != ClassHeap::Refusal::region_is_full || i + 1 == roots.arenas) return found;
+    arena = arena + 1 == roots.arenas ? 0 : arena + 1;
+    if (found.refusal != ClassHeap::Refusal::region_is_full || arena == own) return found;
   }
 }
 

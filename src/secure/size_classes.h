@@ -37,6 +37,19 @@ inline constexpr unsigned max_waiting = 256;
 inline constexpr std::size_t min_long_slot_bytes = std::size_t{16} << 10;
 inline constexpr unsigned max_long_slots = max_slot_bytes / min_long_slot_bytes;
 
+// Division by a constant of the class, by multiplication (Granlund and Montgomery, 1994): exact for
+// dividends below 2^23 and divisors up to 2^16.
+constexpr unsigned inverse_shift = 40;
+constexpr std::uint64_t inverse_of(std::size_t divisor) noexcept {
+  return ((std::uint64_t{1} << inverse_shift) + divisor - 1) / divisor;
+}
+constexpr std::size_t quotient(std::size_t dividend, std::uint64_t inverse) noexcept {
+  return dividend * inverse >> inverse_shift;
+}
+
+// Later slabs of a region share a guard per group (slab_layout.h).
+inline constexpr std::uint32_t group_slabs = 16;
+
 // Invariants, checked at compile time and in tests/unit/secure_test.cpp: slots * slot_bytes <=
 // slab_bytes; there are between 1 and max_slab_slots slots, and their length is a multiple of
 // min_alignment.
@@ -47,6 +60,10 @@ struct SizeClass {
   std::uint32_t slab_bytes;   // whole OS pages
   std::uint32_t pitch_bytes;  // slab plus guard
   std::uint32_t waiting;      // slots in each part of the quarantine
+  std::uint64_t by_slot;      // inverses, of lengths in units of min_alignment,
+  std::uint64_t by_slab;      // and of min_page_bytes
+  std::uint64_t by_pitch;
+  std::uint64_t by_group;
 
   constexpr bool is_long() const noexcept { return slot_bytes >= min_long_slot_bytes; }
 };
@@ -79,12 +96,17 @@ constexpr SizeClass make_class(unsigned size_class, std::size_t page_bytes) noex
   const std::size_t wanted = std::max(wanted_slab_bytes(slot), page_bytes);
   const std::size_t slots = clamp(wanted / slot, max_slab_slots);
   const std::size_t slab = align_up(slots * slot, page_bytes);
+  const std::size_t pitch = slab + page_bytes;
   return {number(slot),
           number(size_class == 0 ? 0 : slot - canary_bytes),
           number(slots),
           number(slab),
-          number(slab + page_bytes),
-          number(clamp(waiting_bytes / slot, max_waiting))};
+          number(pitch),
+          number(clamp(waiting_bytes / slot, max_waiting)),
+          inverse_of(slot / min_alignment),
+          inverse_of(slab / min_page_bytes),
+          inverse_of(pitch / min_page_bytes),
+          inverse_of((group_slabs * slab + page_bytes) / min_page_bytes)};
 }
 
 // By OS page length, then by class.

@@ -16,16 +16,16 @@ Fault find_slot_fault(const Slab& slab, const SizeClass& c) noexcept {
   unsigned used = 0;
   unsigned waiting = 0;
   for (unsigned word = 0; word < Slab::words; ++word) {
-    const std::uint64_t both = slab.used[word] & slab.waiting[word];
+    const std::uint64_t both = slab.bits[word].used & slab.bits[word].waiting;
     if (both != 0) return {"a slot is either in use or waiting", &slab};
-    const std::uint64_t any = slab.used[word] | slab.waiting[word];
+    const std::uint64_t any = slab.bits[word].used | slab.bits[word].waiting;
     const unsigned first = word * 64;
     const unsigned slots = c.slots < first ? 0 : c.slots - first;
     if (slots < 64 && any >> slots != 0) return {"a slab has no slot behind its last", &slab};
-    if (word == 0 && (slab.leaving & ~slab.waiting[0]) != 0)
+    if (word == 0 && (slab.leaving & ~slab.bits[0].waiting) != 0)
       return {"a slot that is leaving is waiting", &slab};
-    used += static_cast<unsigned>(std::popcount(slab.used[word]));
-    waiting += static_cast<unsigned>(std::popcount(slab.waiting[word]));
+    used += static_cast<unsigned>(std::popcount(slab.bits[word].used));
+    waiting += static_cast<unsigned>(std::popcount(slab.bits[word].waiting));
   }
   if (used != slab.used_slots) return {"used_slots counts the slots in use", &slab};
   if (waiting != slab.waiting_slots) return {"waiting_slots counts the waiting slots", &slab};

@@ -12,7 +12,6 @@ namespace ts::secure {
 // is one mapping: Linux allows a process about 65,000 mappings, too few to guard every slab of a
 // gigabyte of small blocks.
 inline constexpr std::uint32_t guarded_slabs = 256;
-inline constexpr std::uint32_t group_slabs = 16;
 
 constexpr std::size_t guarded_bytes(const SizeClass& c) noexcept {
   return std::size_t{guarded_slabs} * c.pitch_bytes;
@@ -36,11 +35,14 @@ struct InSlab {
   std::size_t offset;
 };
 constexpr InSlab slab_at(const SizeClass& c, std::size_t offset) noexcept {
-  if (offset < guarded_bytes(c)) return {offset / c.pitch_bytes, offset % c.pitch_bytes};
+  if (offset < guarded_bytes(c)) {
+    const std::size_t slab = quotient(offset / min_page_bytes, c.by_pitch);
+    return {slab, offset - slab * c.pitch_bytes};
+  }
   offset -= guarded_bytes(c);
-  const std::size_t group = offset / group_bytes(c);
-  const std::size_t in_group = offset % group_bytes(c);
-  std::size_t slab = in_group / c.slab_bytes;
+  const std::size_t group = quotient(offset / min_page_bytes, c.by_group);
+  const std::size_t in_group = offset - group * group_bytes(c);
+  std::size_t slab = quotient(in_group / min_page_bytes, c.by_slab);
   if (slab == group_slabs) --slab;  // the group's guard
   return {guarded_slabs + group * group_slabs + slab, in_group - slab * c.slab_bytes};
 }

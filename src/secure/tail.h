@@ -62,12 +62,6 @@ constexpr std::size_t length_of_end_word(std::uint64_t word, std::uint64_t canar
   return (both & ~canary_mask) == first_byte_of_end(length) ? length : SIZE_MAX;
 }
 
-inline std::uint64_t word_at(const std::byte* place) noexcept {
-  std::uint64_t word = 0;
-  std::memcpy(&word, place, sizeof word);
-  return word;
-}
-
 // Whether the last bytes before `end` are zero. At least 8 bytes before `end` must be readable.
 inline bool ends_with_zeros(const std::byte* end, std::size_t bytes) noexcept {
   if (bytes == 0) return true;

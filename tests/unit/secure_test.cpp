@@ -60,6 +60,42 @@ TEST(SecureSizes, SlabsHaveRoomForTheirSlotsAndAGuard) {
   }
 }
 
+// The largest region has 2^23 pages. Wrong inverses show just before a multiple of the divisor.
+TEST(SecureSizes, InversesDivideExactly) {
+  constexpr std::size_t end = std::size_t{1} << 23;
+  for (const std::size_t page : {4096U, 16384U, 65536U}) {
+    for (unsigned number = 0; number < class_count; ++number) {
+      const SizeClass c = make_class(number, page);
+      const std::size_t group = group_bytes(c) / min_page_bytes;
+      for (std::size_t n = group; n < end; n += group) {
+        ASSERT_EQ(quotient(n - 1, c.by_group), n / group - 1);
+        ASSERT_EQ(quotient(n, c.by_group), n / group);
+      }
+      for (std::size_t offset = 0; offset < guarded_bytes(c); offset += min_page_bytes) {
+        ASSERT_EQ(quotient(offset / min_page_bytes, c.by_pitch), offset / c.pitch_bytes);
+        ASSERT_EQ(quotient(offset / min_page_bytes, c.by_slab), offset / c.slab_bytes);
+      }
+      for (std::size_t offset = 0; offset < c.slab_bytes; offset += min_alignment)
+        ASSERT_EQ(quotient(offset / min_alignment, c.by_slot), offset / c.slot_bytes);
+    }
+  }
+}
+
+TEST(SecureZero, EachByteCounts) {
+  std::vector<std::byte> memory(512);
+  for (std::size_t bytes = 0; bytes + 16 <= memory.size(); bytes += 8) {
+    ASSERT_TRUE(is_zero(memory.data(), bytes));
+    memory[bytes] = std::byte{1};
+    ASSERT_TRUE(is_zero(memory.data(), bytes));
+    memory[bytes] = std::byte{0};
+    for (std::size_t at = 0; at < bytes; ++at) {
+      memory[at] = std::byte{0x80};
+      ASSERT_FALSE(is_zero(memory.data(), bytes)) << at << " of " << bytes;
+      memory[at] = std::byte{0};
+    }
+  }
+}
+
 // The first block of ChaCha8 under a key of zeros, as published (Strombergson, draft-strombergson-
 // chacha-test-vectors-01, TC1).
 TEST(SecureRandom, IsChaCha8) {
@@ -135,8 +171,8 @@ TEST(SecureQuarantine, KeepsEachForAWhile) {
 // A slab whose first slots are in use, followed by one waiting, and the rest free.
 Slab make_slab() {
   Slab slab{};
-  slab.used[0] = 0b0111;
-  slab.waiting[0] = 0b1000;
+  slab.bits[0].used = 0b0111;
+  slab.bits[0].waiting = 0b1000;
   slab.used_slots = 3;
   slab.waiting_slots = 1;
   slab.canary = make_canary(0x1234'5678);
@@ -155,10 +191,11 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
     const Fault fault = find_slab_fault(slab, c);
     return std::string{fault ? fault.equation : "none"};
   };
-  EXPECT_EQ(fault_of([](Slab& s) { s.waiting[0] |= 1; }), "a slot is either in use or waiting");
-  EXPECT_EQ(fault_of([&](Slab& s) { s.used[0] |= std::uint64_t{1} << c.slots; }),
+  EXPECT_EQ(fault_of([](Slab& s) { s.bits[0].waiting |= 1; }),
+            "a slot is either in use or waiting");
+  EXPECT_EQ(fault_of([&](Slab& s) { s.bits[0].used |= std::uint64_t{1} << c.slots; }),
             "a slab has no slot behind its last");
-  EXPECT_EQ(fault_of([](Slab& s) { s.waiting[7] = 1; }), "a slab has no slot behind its last");
+  EXPECT_EQ(fault_of([](Slab& s) { s.bits[7].waiting = 1; }), "a slab has no slot behind its last");
   EXPECT_EQ(fault_of([](Slab& s) { s.leaving = 1; }), "a slot that is leaving is waiting");
   EXPECT_EQ(fault_of([](Slab& s) { ++s.used_slots; }), "used_slots counts the slots in use");
   EXPECT_EQ(fault_of([](Slab& s) { --s.waiting_slots; }), "waiting_slots counts the waiting slots");
@@ -181,14 +218,14 @@ TEST(SecureSlab, FindsTheBitOfEachRank) {
     words.insert(words.end(), {bits, bits & random->next_64(), bits | random->next_64()});
   }
   for (const std::uint64_t bits : words) {
-    const std::uint64_t counts = counts_up_to(bits);
+    const BitCounts counts = count_bits(bits);
     std::uint32_t rank = 0;
     for (unsigned place = 0; place < 64; ++place) {
       if ((bits >> place & 1) == 0) continue;
       ASSERT_EQ(place_of_bit(bits, counts, rank), place) << bits;
       ++rank;
     }
-    ASSERT_EQ(counts >> 56, rank);
+    ASSERT_EQ(counts.all(), rank);
   }
 }
 
