@@ -13,7 +13,7 @@ namespace {
 // within a limit on locked memory (often 8 MiB), which counts address space after mlockall(2).
 constexpr std::size_t step_pages = (std::size_t{16} << 20) / page_bytes;
 constexpr std::size_t small_step_pages = pages_per_huge_page;
-constexpr std::size_t heap_step_bytes = std::size_t{64} << 10;
+constexpr std::size_t heap_step_bytes = std::size_t{128} << 10;
 
 // If the whole range has to be reserved, these are tried from the largest down.
 constexpr std::size_t max_reserved_pages = std::size_t{1} << 26;  // 1 TiB

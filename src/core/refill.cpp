@@ -16,7 +16,7 @@
 namespace ts::engine {
 namespace {
 
-// Checks all classes, including those that the thread does not use.
+// See refills_per_look.
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
   flush_old_spare_lists(heap);
@@ -25,8 +25,7 @@ namespace {
 }
 
 void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
-  constexpr std::uint8_t refills = 72;
-  if (++heap.refills_since_look < refills) [[likely]]
+  if (++heap.refills_since_look < refills_per_look) [[likely]]
     return;
   heap.refills_since_look = 0;
   look_after_all(heap);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/misuse.h"
+#include "core/refill.h"
 #include "core/remote_frees.h"
 
 namespace ts::engine {
@@ -12,7 +13,7 @@ constexpr std::uint32_t lists_at_first = 64;
 
 // How many lists the heap may have in all. Many heaps would have too few each.
 std::uint32_t share_of_lists() noexcept {
-  constexpr std::uint32_t least = 4;
+  constexpr std::uint32_t least = 16;
   const std::uint32_t heaps = page_map.heap_count.load(std::memory_order_relaxed);
   const std::uint32_t share = max_spare_lists / std::max(heaps, 1U);
   return share >= least ? share : 0;
@@ -36,9 +37,10 @@ void do_without_lists(ThreadHeap& heap) noexcept {
   if (may_have_more) heap.more_spare_lists = static_cast<std::uint16_t>(2 * most - lists_at_first);
 }
 
-// How often lists age before they are too old: more often than a heap checks all its classes while
-// a burst as large as all lists is allocated.
-constexpr std::uint8_t oldest_age = 4;
+// A list is too old when its heap has looked after its classes more often than it does while a
+// burst as large as all lists is allocated; or after some rounds of the background thread.
+constexpr std::uint8_t oldest_age = max_spare_lists / refills_per_look + 2;
+constexpr std::uint8_t age_of_round = oldest_age / 4;
 
 std::int32_t length_of_list(const ThreadHeap& heap, unsigned size_class) noexcept {
   return static_cast<std::int32_t>(max_bin_capacity(heap, size_classes[size_class]));
@@ -89,6 +91,7 @@ bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept {
   lists.first[count] = heap.bins[size_class].head;
   lists.size_class[count] = static_cast<std::uint8_t>(size_class);
   lists.age[count] = 0;
+  lists.last_of[size_class] = static_cast<std::uint16_t>(count);
   drop_bin(heap, size_class);
   std::atomic_signal_fence(std::memory_order_release);
   ++heap.spare_lists_of[size_class];
@@ -99,8 +102,11 @@ bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept {
 
 Block* refill_from_spare_list(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.spare_lists_of[size_class] == 0) return nullptr;
-  for (std::uint32_t i = heap.spare_list_count; i-- != 0;) {
-    if (heap.spare_lists.size_class[i] != size_class) continue;
+  SpareLists& lists = heap.spare_lists;
+  const std::uint32_t end = lists.last_of[size_class] + 1U;
+  for (std::uint32_t i = std::min<std::uint32_t>(heap.spare_list_count, end); i-- != 0;) {
+    if (lists.size_class[i] != size_class) continue;
+    lists.last_of[size_class] = static_cast<std::uint16_t>(i);
     Block* const first = take_out(heap, i);
     put_into_bin(heap, size_class, first,
                  static_cast<std::uint32_t>(length_of_list(heap, size_class)));
@@ -136,7 +142,8 @@ SpareList take_old_spare_list(ThreadHeap& heap, bool takes_all, std::uint32_t& l
   SpareLists& lists = heap.spare_lists;
   for (left = std::min<std::uint32_t>(left, heap.spare_list_count); left != 0;) {
     --left;
-    if (++lists.age[left] <= oldest_age && !takes_all) continue;
+    lists.age[left] += age_of_round;
+    if (lists.age[left] <= oldest_age && !takes_all) continue;
     heap.more_spare_lists = 0;
     const unsigned size_class = lists.size_class[left];
     return {take_out(heap, left), size_class};

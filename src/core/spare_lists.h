@@ -1,8 +1,8 @@
 // Spare lists: a burst of frees puts the list of a full cache bin aside, and later mallocs make it
 // the bin's list again. Neither moves or reads single blocks.
 //
-// The lists of all heaps together have at most about 4 MiB. A burst that needs more returns its
-// blocks to their slabs (bypass_bin). So does a list that is not used again: when it is old, when
+// The lists of all heaps together have at most 25 MiB. A burst that needs more returns its blocks
+// to their slabs (bypass_bin). So does a list that is not used again: when it is old, when
 // memory would have to grow, or when the bins of its class are flushed. Its blocks count as used
 // until then.
 #pragma once

@@ -245,12 +245,14 @@ struct alignas(64) HeapBeginning {
 
 // The lists that a heap has put aside (spare_lists.h). Invariants at rest: of the first
 // spare_list_count lists, spare_lists_of[c] are of class c; their bin has its largest capacity, and
-// each has as many blocks. What is true of blocks in bins is true of theirs.
-inline constexpr std::uint32_t max_spare_lists = 384;
+// each has as many blocks; none of class c is behind last_of[c]. What is true of blocks in bins is
+// true of theirs.
+inline constexpr std::uint32_t max_spare_lists = 1600;
 struct SpareLists {
   Plain<Block*> first[max_spare_lists];
   std::uint8_t size_class[max_spare_lists];
   std::uint8_t age[max_spare_lists];
+  std::uint16_t last_of[class_count];
 };
 
 // Invariants at rest: slabs[c] is the number of slabs whose entry has this heap and class c. The
@@ -301,11 +303,11 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   std::uint32_t until_sample[class_count] = {};         // owner: counts mallocs; 0: not drawn
   std::uint64_t drawn_interval = 0;                     // owner: the interval of until_sample
 
-  // ---- untouched while the heap has put nothing aside: its third OS page ----
+  // ---- untouched while the heap has put nothing aside: the OS pages behind ----
 
   alignas(heap_page_bytes) SpareLists spare_lists;  // holder
 };
-static_assert(sizeof(ThreadHeap) == 3 * heap_page_bytes);
+static_assert(sizeof(ThreadHeap) == 6 * heap_page_bytes);
 
 // The heap's number as map entries have it.
 inline PageMapEntry entry_of_heap(const HeapFront& heap) noexcept {

@@ -216,8 +216,9 @@ TS_ENGINE_TEST(AddressRange, HeapsGoByStepsOrOneByOne) {
   const std::size_t after_one = fake_os::range_bytes();
   ASSERT_TRUE(range.add_heap(2));
   EXPECT_EQ(fake_os::range_bytes(), after_one);
-  fake_os::refuse_if(
-      [](const Request& r) { return r.call == Call::map_at && r.bytes > 4 * os::page_bytes(); });
+  fake_os::refuse_if([](const Request& r) {
+    return r.call == Call::map_at && r.bytes > sizeof(ThreadHeap) + os::page_bytes();
+  });
   for (std::uint32_t number = 3; number < 60; ++number) ASSERT_TRUE(range.add_heap(number));
   EXPECT_FALSE(range.add_heap(AddressRange::max_heaps + 1));
 }

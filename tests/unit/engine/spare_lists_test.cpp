@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/reclaim_all.h"
+#include "core/refill.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/view.h"
@@ -39,7 +40,7 @@ std::vector<void*> put_lists_aside(ThreadHeap& heap, std::uint32_t lists) {
 }
 
 void look_after_classes(ThreadHeap& heap, int times) {
-  for (int i = 0; i < 72 * times; ++i) {
+  for (int i = 0; i < engine::refills_per_look * times; ++i) {
     release(heap, allocate(heap, 16));
     flush_bin_of(heap, 1);
   }
@@ -112,9 +113,11 @@ TS_ENGINE_TEST(SpareLists, WhatNobodyWantsBackReturnsToItsSlabs) {
   ThreadHeap& heap = make_heap();
   use_class_of(heap, 16);
   put_lists_aside(heap, 20);
-  look_after_classes(heap, 3);
+  // As often as while all the lists that a heap may have are allocated.
+  const int looks = engine::max_spare_lists / engine::refills_per_look + 1;
+  look_after_classes(heap, looks);
   EXPECT_EQ(heap.spare_list_count, 20U);
-  look_after_classes(heap, 3);
+  look_after_classes(heap, 2);
   EXPECT_EQ(heap.spare_list_count, 0U);
   EXPECT_LE(heap.slabs[size_class], 2U) << "the bin has its list";
 }
