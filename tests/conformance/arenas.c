@@ -1,6 +1,7 @@
 // tsmalloc/arena.h: arenas and scopes, in a program whose parts know nothing of them. In libraries
 // without arenas, and without any library, each function reports that. arenas_cxx.cpp tests the
-// same for C++.
+// same for C++; the oracle of fuzz/arena_operations.cpp nests scopes, frees blocks in other threads
+// and ends threads in scopes.
 //
 // ARENAS_EXPECTED tells whether there are any: 1 or 0. If it is unset, the dynamic linker decides.
 #include <tsmalloc/arena.h>
@@ -183,77 +184,46 @@ CHECK("mistakes are errors that change nothing") {
   EXPECT(ts_arena_malloc(NULL, 1) == NULL && errno == EINVAL, "errno %d", errno);
 }
 
-CHECK("scopes nest") {
-  ts_arena* const outer = new_arena();
-  ts_arena* const inner = new_arena();
-  ts_scope_enter(outer);
-  for (int i = 0; i < 100; ++i) {
-    EXPECT(ts_scope_enter(i % 3 == 0 ? inner : i % 3 == 1 ? NULL : outer) == 0, "scope %d", i);
-    free(malloc(100));
-    if (malloc(opaque(1000)) == NULL) EXPECT(false, "null");
-  }
-  for (int i = 0; i < 101; ++i) EXPECT(ts_scope_leave() == 0, "scope %d", i);
-  EXPECT(ts_scope_leave() == EINVAL, "one more");
-  EXPECT(usage_of(outer).used_bytes >= 33 * 1000 && usage_of(inner).used_bytes >= 33 * 1000,
-         "%zu and %zu bytes", usage_of(outer).used_bytes, usage_of(inner).used_bytes);
-  EXPECT(usage_of(outer).used_bytes < 45 * 1000, "%zu bytes", usage_of(outer).used_bytes);
-  EXPECT(ts_arena_destroy(outer) == 0 && ts_arena_destroy(inner) == 0, "busy");
-}
+// ---- forks ----
 
-// ---- threads and forks ----
-
-typedef struct Task {
+// A thread that is in the scope of this arena when its process forks.
+typedef struct Other {
   ts_arena* arena;
+  pthread_barrier_t turn;
   void* blocks[3000];
-} Task;
+} Other;
 
-static void* free_all(void* argument) {
-  Task* const task = argument;
-  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) free(task->blocks[i]);
-  if (ts_scope_enter(task->arena) != EBUSY) return NULL;
-  return task;
+static void* stay_in_scope(void* argument) {
+  Other* const other = argument;
+  ts_scope_enter(other->arena);
+  for (size_t i = 0; i < COUNT_OF(other->blocks); ++i) other->blocks[i] = malloc(100);
+  pthread_barrier_wait(&other->turn);
+  pthread_barrier_wait(&other->turn);
+  for (size_t i = 0; i < COUNT_OF(other->blocks); ++i) free(other->blocks[i]);
+  ts_scope_leave();
+  return NULL;
 }
 
-CHECK("other threads free an arena's blocks") {
-  static Task task;
-  task.arena = new_arena();
-  for (int round = 0; round < 10; ++round) {
-    EXPECT(ts_scope_enter(task.arena) == 0, "refused");
-    for (size_t i = 0; i < COUNT_OF(task.blocks); ++i) task.blocks[i] = malloc(16 + i % 700);
-    task.blocks[0] = realloc(task.blocks[0], 200000);
-    ts_scope_enter(NULL);  // what a new thread needs does not belong to the arena
-    EXPECT(run_thread(free_all, &task) == &task, "another thread was in the scope");
-    ts_scope_leave();
-    EXPECT(ts_scope_leave() == 0, "in no scope");
-    EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);
-  }
-  EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
+// The other thread was not changing its arena, so the child has that, too.
+static bool works_in_child(ts_arena* arena, ts_arena* idle, Other* other) {
+  char* const more = malloc(1000);
+  const bool is_inside = usage_of(arena).used_bytes >= 1000;
+  bool works = more != NULL && is_inside && ts_scope_leave() == 0 && ts_arena_destroy(arena) == 0 &&
+               ts_arena_destroy(idle) == 0;
+  works &= ts_scope_enter(other->arena) == 0;
+  for (size_t i = 0; i < COUNT_OF(other->blocks); i += 2) free(other->blocks[i]);
+  for (int i = 0; i < 1000; ++i) works &= malloc(opaque(100)) != NULL;
+  return works && ts_scope_leave() == 0 && ts_arena_destroy(other->arena) == 0;
 }
 
-static void* end_in_scopes(void* argument) {
-  Task* const task = argument;
-  if (ts_scope_enter(task->arena) != 0 || ts_scope_enter(NULL) != 0 ||
-      ts_scope_enter(task->arena) != 0)
-    return NULL;
-  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) task->blocks[i] = malloc(100);
-  return task;
-}
-
-CHECK("a thread that ends leaves its scopes") {
-  static Task task;
-  task.arena = new_arena();
-  for (int round = 0; round < 5; ++round) {
-    EXPECT(run_thread(end_in_scopes, &task) == &task, "refused");
-    for (size_t i = 0; i < COUNT_OF(task.blocks); i += 2) free(task.blocks[i]);
-    EXPECT(usage_of(task.arena).used_bytes >= 100 * COUNT_OF(task.blocks) / 2, "freed too much");
-    EXPECT(ts_arena_reset(task.arena) == 0, "the ended thread is in its scope");
-  }
-  EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
-}
-
-CHECK("a fork keeps arenas and scopes") {
+CHECK("a fork keeps arenas and scopes, and frees those of threads that it lacks") {
+  static Other other;
+  other.arena = new_arena();
   ts_arena* const arena = new_arena();
   ts_arena* const idle = new_arena();
+  pthread_barrier_init(&other.turn, NULL, 2);
+  const pthread_t thread = start_thread(stay_in_scope, &other);
+  pthread_barrier_wait(&other.turn);
   char* const block = ts_arena_malloc(idle, 1000);
   ts_scope_enter(arena);
   char* const inside = malloc(1000);
@@ -262,51 +232,16 @@ CHECK("a fork keeps arenas and scopes") {
   if (child == 0) {
     free(block);
     free(inside);
-    char* const more = malloc(1000);
-    const bool is_inside = usage_of(arena).used_bytes >= 1000;
-    const bool works = more != NULL && is_inside && ts_scope_leave() == 0 &&
-                       ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0;
-    _exit(works ? 0 : 1);
+    _exit(works_in_child(arena, idle, &other) ? 0 : 1);
   }
   EXPECT(status_of(child) == 0, "the child's arenas");
   EXPECT(ts_scope_leave() == 0, "the parent's scope");
   EXPECT(usage_of(idle).used_bytes >= 1000, "%zu bytes", usage_of(idle).used_bytes);
   EXPECT(ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0, "busy");
-}
-
-static pthread_barrier_t entered;
-
-static void* stay_in_scope(void* argument) {
-  Task* const task = argument;
-  ts_scope_enter(task->arena);
-  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) task->blocks[i] = malloc(100);
-  pthread_barrier_wait(&entered);
-  pthread_barrier_wait(&entered);
-  for (size_t i = 0; i < COUNT_OF(task->blocks); ++i) free(task->blocks[i]);
-  ts_scope_leave();
-  return NULL;
-}
-
-CHECK("a fork frees the arena of a thread that it lacks") {
-  static Task task;
-  task.arena = new_arena();
-  pthread_barrier_init(&entered, NULL, 2);
-  const pthread_t thread = start_thread(stay_in_scope, &task);
-  pthread_barrier_wait(&entered);
-  const pid_t child = fork();
-  if (child == 0) {
-    // The thread was not changing the arena, so the arena is free.
-    bool works = ts_scope_enter(task.arena) == 0;
-    for (size_t i = 0; i < COUNT_OF(task.blocks); i += 2) free(task.blocks[i]);
-    for (int i = 0; i < 1000; ++i) works &= malloc(opaque(100)) != NULL;
-    works &= ts_scope_leave() == 0 && ts_arena_destroy(task.arena) == 0;
-    _exit(works ? 0 : 1);
-  }
-  EXPECT(status_of(child) == 0, "the child's arena");
-  pthread_barrier_wait(&entered);
+  pthread_barrier_wait(&other.turn);
   pthread_join(thread, NULL);
-  EXPECT(usage_of(task.arena).used_bytes == 0, "%zu bytes", usage_of(task.arena).used_bytes);
-  EXPECT(ts_arena_destroy(task.arena) == 0, "busy");
+  EXPECT(usage_of(other.arena).used_bytes == 0, "%zu bytes", usage_of(other.arena).used_bytes);
+  EXPECT(ts_arena_destroy(other.arena) == 0, "busy");
 }
 
 // ---- many ----

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -167,67 +166,6 @@ CHECK("malloc_trim gives a freed heap back") {
   EXPECT(after < with_blocks - (size_t)blocks * bytes / 2,
          "resident: %zu bytes with the blocks, %zu after free and malloc_trim(0)", with_blocks,
          after);
-}
-
-typedef struct Reporter {
-  void (*report)(FILE* stream);
-  FILE* stream;
-  bool is_cancelled;
-  bool is_done;
-} Reporter;
-
-static void* run_reporter(void* argument) {
-  Reporter* const reporter = argument;
-  if (reporter->is_cancelled) pthread_cancel(pthread_self());  // acts at a cancellation point
-  reporter->report(reporter->stream);
-  reporter->is_done = true;
-  pthread_testcancel();
-  return NULL;
-}
-
-// Runs a report in a thread, cancelled or not. Standard error and its stream are one file. Returns
-// the number of lines.
-static int lines_of(void (*report)(FILE*), bool is_cancelled) {
-  Reporter reporter = {report, tmpfile(), is_cancelled, false};
-  REQUIRE(reporter.stream != NULL, "tmpfile: %s", strerror(errno));
-  setvbuf(reporter.stream, NULL, _IONBF, 0);
-  const int kept = dup(STDERR_FILENO);
-  dup2(fileno(reporter.stream), STDERR_FILENO);
-  pthread_t thread;
-  void* result = NULL;
-  const bool is_run = pthread_create(&thread, NULL, run_reporter, &reporter) == 0 &&
-                      pthread_join(thread, &result) == 0;
-  dup2(kept, STDERR_FILENO);
-  close(kept);
-  REQUIRE(is_run, "no thread");
-  EXPECT(reporter.is_done && (result == PTHREAD_CANCELED) == is_cancelled,
-         "the thread was cut off in its report, or not cancelled");
-  rewind(reporter.stream);
-  int lines = 0;
-  for (int c = getc(reporter.stream); c != EOF; c = getc(reporter.stream)) lines += c == '\n';
-  fclose(reporter.stream);
-  return lines;
-}
-
-// A library may print more later, about a thread that it has seen meanwhile.
-static void expect_whole(void (*report)(FILE*)) {
-  const int lines = lines_of(report, false);
-  const int when_cancelled = lines_of(report, true);
-  EXPECT(lines > 0 && when_cancelled >= lines,
-         "%d lines, and %d of a thread that is being cancelled", lines, when_cancelled);
-}
-
-static void write_stats(FILE* stream) {
-  (void)stream;
-  malloc_stats();
-}
-static void write_info(FILE* stream) { EXPECT(malloc_info(0, stream) == 0, "malloc_info failed"); }
-
-CHECK("malloc_stats is whole when its thread is being cancelled") { expect_whole(write_stats); }
-
-CHECK("malloc_info is whole when its thread is being cancelled") {
-  if (!library_is_ours()) skip_check("glibc's malloc_info is a cancellation point, as fprintf is");
-  expect_whole(write_info);
 }
 
 // glibc's malloc_info does not fit into the smallest stack.

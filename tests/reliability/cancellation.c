@@ -1,6 +1,7 @@
 // Threads that are cancelled. POSIX (2.9.5.2) lists no function of the malloc family as a
 // cancellation point: each completes its work, whatever it writes or reads on the way.
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -48,37 +49,62 @@ CHECK("every function does its work in a thread that is being cancelled") {
   EXPECT(called >= 20, "only %u functions", called);
 }
 
-static char variable[64] = "no block";
+// ---- reports ----
 
-static void free_a_variable(void) { free(opaque_pointer(variable + 16)); }
+// Standard error's file, without a buffer.
+static FILE* stream;
 
-// How many lines a process prints to standard error about its misuse.
-static int lines_of_report(bool is_cancelled) {
-  FILE* const file = tmpfile();
-  REQUIRE(file != NULL, "tmpfile: %s", strerror(errno));
+// How many lines a process prints to standard error while a thread, cancelled or not, does this.
+static int lines_of_report(void (*work)(void), bool is_cancelled) {
+  stream = tmpfile();
+  REQUIRE(stream != NULL, "tmpfile: %s", strerror(errno));
+  setvbuf(stream, NULL, _IONBF, 0);
   const pid_t child = fork();
   if (child == 0) {
-    dup2(fileno(file), STDERR_FILENO);
-    _exit(is_completed(free_a_variable, is_cancelled) ? 0 : 3);
+    dup2(fileno(stream), STDERR_FILENO);
+    _exit(is_completed(work, is_cancelled) ? 0 : 3);
   }
   const int status = status_of(child);
   // The call returns, or aborts the process.
-  EXPECT(WIFSIGNALED(status) || WEXITSTATUS(status) == 0, "free was cut off (status %d)", status);
+  EXPECT(WIFSIGNALED(status) || WEXITSTATUS(status) == 0, "it was cut off (status %d)", status);
   int lines = 0;
   int last = '\n';
-  rewind(file);
-  for (int c = getc(file); c != EOF; c = getc(file)) {
+  rewind(stream);
+  for (int c = getc(stream); c != EOF; c = getc(stream)) {
     last = c;
     lines += c == '\n';
   }
   EXPECT(last == '\n', "the last line has no end");
-  fclose(file);
+  fclose(stream);
   return lines;
 }
 
+static char variable[64] = "no block";
+
+static void free_a_variable(void) { free(opaque_pointer(variable + 16)); }
+
 CHECK("a report of misuse is whole when its thread is being cancelled") {
-  const int lines = lines_of_report(false);
-  const int when_cancelled = lines_of_report(true);
+  const int lines = lines_of_report(free_a_variable, false);
+  const int when_cancelled = lines_of_report(free_a_variable, true);
   EXPECT(when_cancelled == lines, "%d lines, and %d of a thread that is being cancelled", lines,
          when_cancelled);
+}
+
+// libc has more to say when a cancellation has allocated.
+static void expect_whole(void (*work)(void)) {
+  const int lines = lines_of_report(work, false);
+  const int when_cancelled = lines_of_report(work, true);
+  EXPECT(lines > 0 && when_cancelled >= lines,
+         "%d lines, and %d of a thread that is being cancelled", lines, when_cancelled);
+}
+
+CHECK("malloc_stats is whole when its thread is being cancelled") { expect_whole(malloc_stats); }
+
+static void write_info(void) {
+  if (malloc_info(0, stream) != 0) _exit(4);
+}
+
+CHECK("malloc_info is whole when its thread is being cancelled") {
+  if (!library_is_ours()) skip_check("glibc's malloc_info is a cancellation point, as fprintf is");
+  expect_whole(write_info);
 }
