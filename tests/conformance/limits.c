@@ -31,6 +31,26 @@ static const struct {
     {"pvalloc(n)", pvalloc},
 };
 
+// Each function refuses this size, and so does realloc of blocks, which keep their contents.
+static void expect_refused(size_t bytes) {
+  for (size_t f = 0; f < COUNT_OF(functions); ++f) {
+    errno = 0;
+    void* block = functions[f].allocate(opaque(bytes));
+    EXPECT(block == NULL, "%s with n = %zu is %p", functions[f].name, bytes, block);
+    EXPECT(errno == ENOMEM, "%s with n = %zu: errno %d", functions[f].name, bytes, errno);
+  }
+  static const size_t sizes[] = {1, 24, 100, 1000, 100000, 4 << 20};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    char* const block = filled(sizes[i], i);
+    errno = 0;
+    void* const moved = realloc(block, opaque(bytes));
+    REQUIRE(moved == NULL, "realloc from %zu to %zu bytes is %p", sizes[i], bytes, moved);
+    EXPECT(errno == ENOMEM, "realloc to %zu: errno %d", bytes, errno);
+    EXPECT_FILLED(block, sizes[i], i);
+    free(block);
+  }
+}
+
 CHECK("impossible sizes are refused with ENOMEM") {
   static const size_t sizes[] = {PTRDIFF_MAX - 4096,
                                  PTRDIFF_MAX - 1,
@@ -49,14 +69,7 @@ CHECK("impossible sizes are refused with ENOMEM") {
                                  SIZE_MAX - 7,
                                  SIZE_MAX - 1,
                                  SIZE_MAX};
-  for (size_t f = 0; f < COUNT_OF(functions); ++f) {
-    for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-      errno = 0;
-      void* block = functions[f].allocate(opaque(sizes[i]));
-      EXPECT(block == NULL, "%s with n = %zu is %p", functions[f].name, sizes[i], block);
-      EXPECT(errno == ENOMEM, "%s with n = %zu: errno %d", functions[f].name, sizes[i], errno);
-    }
-  }
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) expect_refused(sizes[i]);
 }
 
 // The machine's memory in bytes, if the kernel refuses to promise more at once. These checks touch
@@ -74,22 +87,7 @@ static size_t memory_that_is_not_overcommitted(void) {
 
 CHECK("more than the machine has is refused with ENOMEM") {
   const size_t bytes = 8 * memory_that_is_not_overcommitted();
-  for (size_t f = 0; f < COUNT_OF(functions); ++f) {
-    errno = 0;
-    void* block = functions[f].allocate(opaque(bytes));
-    EXPECT(block == NULL, "%s with n = %zu is %p", functions[f].name, bytes, block);
-    EXPECT(errno == ENOMEM, "%s with n = %zu: errno %d", functions[f].name, bytes, errno);
-  }
-  static const size_t sizes[] = {100, 100000, 4 << 20};
-  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    char* const block = filled(sizes[i], i);
-    errno = 0;
-    void* const moved = realloc(block, opaque(bytes));
-    REQUIRE(moved == NULL, "realloc from %zu to %zu bytes is %p", sizes[i], bytes, moved);
-    EXPECT(errno == ENOMEM, "realloc to %zu: errno %d", bytes, errno);
-    EXPECT_FILLED(block, sizes[i], i);
-    free(block);
-  }
+  expect_refused(bytes);
   void* const half = malloc(opaque(bytes / 16));
   EXPECT(half != NULL, "half of the machine's memory cannot be had");
   free(half);

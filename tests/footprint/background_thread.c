@@ -132,7 +132,10 @@ CHECK("beside a thread that never allocates") {
 
 static void* refuse_and_allocate(void* unused) {
   refuses_threads = true;
-  return allocate(unused);
+  errno = 7;
+  allocate(unused);
+  EXPECT(errno == 7, "errno is %d", errno);
+  return unused;
 }
 
 CHECK("there is none where threads are refused") {
@@ -165,27 +168,6 @@ CHECK("a child has none until its second thread") {
 }
 
 // ---- what the thread does ----
-
-static void expect_that_bursts_go_back(void (*wait)(void)) {
-  static const size_t sizes[] = {64, 1000, 20000, 1000000};
-  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    const size_t before = resident_bytes();
-    const size_t most = burst(sizes[i], 300 * mb);
-    REQUIRE(most >= before + 250 * mb, "blocks of %zu bytes are not there", sizes[i]);
-    wait();
-    const size_t left = resident_bytes();
-    report_figure("after blocks of %zu bytes %zu KB are left of %zu", sizes[i], left >> 10,
-                  most >> 10);
-    EXPECT(left <= 16 * mb, "after blocks of %zu bytes %zu KB are left", sizes[i], left >> 10);
-  }
-}
-
-static void idle_for_long(void) { idle(1500); }
-
-CHECK("memory goes back without a call") {
-  begin_with_a_background_thread();
-  expect_that_bursts_go_back(idle_for_long);
-}
 
 // Frees memory while the thread purges memory freed before.
 CHECK("what is freed later goes back, too") {
@@ -275,22 +257,21 @@ CHECK("it gets no signals") {
   EXPECT(seteuid(geteuid()) == 0, "seteuid failed");
 }
 
-CHECK("what the system refuses is left alone") {
-  const long task = begin_with_a_background_thread();
-  char* const block = written(64 * mb);
-  if (mlock(block, 64 * mb) != 0) skip_check("the system locks no memory");
-  free(block);
-  idle(1500);
-  const long before = switches_of_task(task);
-  idle(1000);
-  EXPECT(switches_of_task(task) <= before + 1, "the background thread tries again and again");
-}
-
 // ---- the program's own steps ----
 
 CHECK("a program's own steps give back") {
   long task = 0;
-  expect_that_bursts_go_back(loop_until_no_step_is_due);
+  static const size_t sizes[] = {64, 1000, 20000, 1000000};
+  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
+    const size_t before = resident_bytes();
+    const size_t most = burst(sizes[i], 300 * mb);
+    REQUIRE(most >= before + 250 * mb, "blocks of %zu bytes are not there", sizes[i]);
+    loop_until_no_step_is_due();
+    const size_t left = resident_bytes();
+    report_figure("after blocks of %zu bytes %zu KB are left of %zu", sizes[i], left >> 10,
+                  most >> 10);
+    EXPECT(left <= 16 * mb, "after blocks of %zu bytes %zu KB are left", sizes[i], left >> 10);
+  }
   EXPECT(background_threads(&task) == 0, "ts_housekeep() started a background thread");
 }
 
@@ -349,6 +330,7 @@ CHECK("the option starts and ends it") {
   loop_until_no_step_is_due();
   EXPECT(resident_bytes() <= 16 * mb, "%zu KB are left", resident_bytes() >> 10);
   run_thread(allocate, NULL);
+  EXPECT(background_threads(&task) == 0, "a second thread started one though it is `off`");
   EXPECT(ts_option_set("BACKGROUND", "auto") == 0 && background_threads_until(1) == 1,
          "a process that had a second thread has none");
 }

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -464,16 +463,6 @@ CHECK("without /proc nothing changes") {
   if (chroot("/var/empty") != 0 && chroot("/mnt") != 0) skip_check("no other root may be set");
   void* blocks[300];
   EXPECT(fill_up(blocks, COUNT_OF(blocks), mb) == COUNT_OF(blocks), "malloc is null");
-}
-
-CHECK("a limit of address space holds") {
-  const struct rlimit limit = {200 * mb, 200 * mb};
-  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
-  static void* blocks[300];
-  const size_t count = fill_up(blocks, COUNT_OF(blocks), mb);
-  EXPECT(errno == ENOMEM && count >= 120 && count < 200, "%zu MB of 200", count);
-  for (size_t i = 0; i < count; ++i) free(blocks[i]);
-  EXPECT(fill_up(blocks, 100, mb) == 100, "it does not come back");
 }
 
 int main(int argc, char** argv) {

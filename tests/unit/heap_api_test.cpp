@@ -209,12 +209,8 @@ TEST_P(EveryHeap, TrimGivesFreeMemoryBack) {
 }
 
 extern "C" int header_is_c(void);
-extern "C" int engine_header_is_c(void);
-extern "C" int engine_header_is_cxx(void);
 
 TEST(Header, WorksFromC) { EXPECT_EQ(header_is_c(), 1); }
-TEST(EngineHeader, WorksFromCWithoutALibrary) { EXPECT_EQ(engine_header_is_c(), 1); }
-TEST(EngineHeader, WorksFromOldCxxWithoutALibrary) { EXPECT_EQ(engine_header_is_cxx(), 1); }
 
 // ---- Options ----
 

@@ -1,11 +1,10 @@
-// When a process gets a background thread, and what ts_housekeep() does without one.
-// tests/footprint checks the same in whole processes.
+// When a background thread that an option asks for is started, and what ts_housekeep() does without
+// one, step by step. footprint.background_thread checks in whole processes when there is one.
 #include "features/background/background_thread.h"
 
 #include <cerrno>
 
 #include "core/attention.h"
-#include "core/fork.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
 #include "core/page_heap.h"
@@ -37,47 +36,6 @@ void thread_begins() {
   engine::hooks::attend();
 }
 
-TS_ENGINE_TEST(BackgroundThread, BeginsWithTheSecondThreadAndIsAskedForOnce) {
-  refuse_threads();
-  thread_begins();
-  EXPECT_EQ(asked, 0U);
-  errno = 7;
-  for (int i = 0; i < 3; ++i) thread_begins();
-  EXPECT_EQ(asked, 1U);
-  EXPECT_EQ(errno, 7);
-}
-
-TS_ENGINE_TEST(BackgroundThread, BeginsWithTheFirstThreadOrNeverIfToldSo) {
-  refuse_threads();
-  current_options.background = Background::off;
-  for (int i = 0; i < 3; ++i) thread_begins();
-  EXPECT_EQ(asked, 0U);
-  current_options.background = Background::on;
-  thread_begins();
-  EXPECT_EQ(asked, 1U);
-}
-
-TS_ENGINE_TEST(BackgroundThread, OfAThreadWhoseFirstCallIsAFreeBeginsWithALaterMalloc) {
-  refuse_threads();
-  ThreadHeap& heap = make_heap();
-  void* blocks[20];
-  for (void*& p : blocks) p = allocate(heap, 64);
-  thread_begins();  // as the first thread's malloc did
-  {
-    const As as{engine::no_heap};
-    for (void* const p : blocks) testing::release(p);  // the first ones need no heap
-  }
-  EXPECT_EQ(asked, 0U) << "free asks for no thread";
-  EXPECT_EQ(engine::attention, os::process_id());
-  engine::attention = os::process_id() + 1;  // as the child of a vfork sees it
-  allocate(heap, 48);
-  EXPECT_EQ(asked, 0U);
-  engine::attention = os::process_id();
-  allocate(heap, 32);
-  EXPECT_EQ(asked, 1U);
-  EXPECT_EQ(engine::attention, 0U);
-}
-
 TS_ENGINE_TEST(BackgroundThread, AChangedOptionStartsItOnce) {
   refuse_threads();
   ThreadHeap& heap = make_heap();
@@ -94,33 +52,6 @@ TS_ENGINE_TEST(BackgroundThread, AChangedOptionStartsItOnce) {
   engine::follow_options();
   EXPECT_EQ(asked, 1U);
   EXPECT_EQ(engine::attention, 0U);
-}
-
-TS_ENGINE_TEST(BackgroundThread, AnOptionThatIsAutomaticAgainCountsFormerThreads) {
-  refuse_threads();
-  current_options.background = Background::off;
-  for (int i = 0; i < 2; ++i) thread_begins();
-  current_options.background = Background::automatic;
-  engine::follow_options();
-  EXPECT_EQ(asked, 1U);
-}
-
-TS_ENGINE_TEST(BackgroundThread, TheChildOfAForkCountsItsOwnThreads) {
-  refuse_threads();
-  ThreadHeap& heap = make_heap();
-  {
-    const As as{heap};  // the forking thread has one
-    engine::fork_prepare();
-    engine::fork_child();
-  }
-  thread_begins();
-  EXPECT_EQ(asked, 1U);
-  engine::fork_prepare();
-  engine::fork_child();
-  thread_begins();
-  EXPECT_EQ(asked, 1U) << "the child's first thread";
-  thread_begins();
-  EXPECT_EQ(asked, 2U);
 }
 
 constexpr std::size_t mib = 1 << 20;

@@ -72,15 +72,6 @@ TS_ENGINE_TEST(Limits, WithoutAGroupLooksAreRare) {
   EXPECT_EQ(fake_os::looks_at_group(), 0U);
 }
 
-TS_ENGINE_TEST(Limits, OffAsksNothing) {
-  be_in_group(100);
-  Program program;
-  set("LIMIT", "off");
-  program.grow(500);
-  EXPECT_EQ(fake_os::looks_for_group(), 0U);
-  EXPECT_EQ(fake_os::discarded_bytes(), 0U);
-}
-
 TS_ENGINE_TEST(Limits, DirtyMemoryGoesBackAtNineTenthsOfTheGroups) {
   be_in_group(200);
   Program program;
