@@ -1,5 +1,6 @@
 // What the hardened heap keeps resident of large blocks that a program uses only in part, such as
-// coroutine stacks: the pages the program touched, and one for the tail of each block.
+// coroutine stacks: the pages the program touched, and one for the tail of each block. Neither
+// malloc, realloc, free nor a trim touches another.
 #include <malloc.h>
 #include <stdint.h>
 

@@ -99,69 +99,20 @@ CHECK("the reports are its own") {
   fclose(stream);
 }
 
-// Fork handlers that allocate, registered as early as a constructor can: the engine's must be
-// older.
-static void allocate_in_handler(void) {
-  for (size_t i = 0; i < 20; ++i) {
-    void* block = malloc(i * 5000);
-    REQUIRE(block != NULL, "malloc is null in a fork handler");
-    free(opaque_pointer(block));
-  }
-}
-__attribute__((constructor(101))) static void register_handlers(void) {
-  pthread_atfork(allocate_in_handler, allocate_in_handler, allocate_in_handler);
-}
-
-// Blocks passed from any thread to any other.
-static _Atomic(void*) exchange[64];
 static atomic_bool stop;
 
-static void work(uint64_t seed, int rounds) {
-  for (int i = 0; i < rounds; ++i) {
-    const size_t bytes = 16 + random_size(&seed, 40000);
-    char* block = malloc(bytes);
-    REQUIRE(block != NULL, "null");
-    fill(block, bytes < 256 ? bytes : 256, bytes);
-    memcpy(block, &bytes, sizeof bytes);
-    char* other = atomic_exchange(&exchange[next_random(&seed) % COUNT_OF(exchange)], block);
-    if (other == NULL) continue;
-    size_t other_bytes = 0;
-    memcpy(&other_bytes, other, sizeof other_bytes);
-    EXPECT(other_bytes <= malloc_usable_size(other), "a block changed on its way");
-    free(other);
-  }
-}
-
-static void* work_on(void* argument) {
-  for (uint64_t seed = (uintptr_t)argument; !atomic_load(&stop); seed += 10) work(seed, 1000);
-  return NULL;
-}
-
-CHECK("threads exchange blocks and fork") {
-  pthread_t thread[4];
-  start_threads(thread, COUNT_OF(thread), work_on);
-  for (int i = 0; i < 30; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(20);
-      work((uint64_t)i, 1000);
-      end_check();
-    }
-    work((uint64_t)i + 100, 1000);
-    const int status = status_of(child);
-    EXPECT(status == 0, "child %d ended with status %#x", i, (unsigned)status);
-  }
-  atomic_store(&stop, true);
-  join_threads(thread, COUNT_OF(thread));
+static void* allocate(void* unused) {
+  for (size_t bytes = 16; !atomic_load(&stop); bytes = bytes % 40000 + 16)
+    free(opaque_pointer(malloc(bytes)));
+  return unused;
 }
 
 // It starts with a malloc that refills a cache bin, after a second thread has got a heap.
 CHECK("a program with threads has a background thread") {
-  atomic_store(&stop, false);
-  const pthread_t thread = start_thread(work_on, (void*)1);
+  const pthread_t thread = start_thread(allocate, NULL);
   bool has = false;
-  for (int i = 0; i < 1000 && !has; ++i) {
-    work((uint64_t)i, 100);
+  for (size_t i = 0; i < 1000 && !has; ++i) {
+    for (size_t bytes = 16; bytes < 40000; bytes += 16) free(opaque_pointer(malloc(bytes)));
     usleep(1000);
     has = threads_named("tsmalloc", NULL) != 0;
   }

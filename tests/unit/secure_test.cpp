@@ -402,42 +402,6 @@ TEST(SecureHeap, NeedsFewMappingsForManyBlocks) {
   EXPECT_TRUE(heap.is_valid());
 }
 
-// Pages of long slots that the program never touched get no memory from malloc, resize, free or a
-// check.
-TEST(SecureHeap, LeavesUntouchedPagesAlone) {
-  Secure heap;
-  heap.release(heap.allocate(100, 16));
-  if (roots.is_reserved) GTEST_SKIP() << "the shadow memory of a sanitizer is resident as well";
-  constexpr std::size_t bytes = 65'536;
-  constexpr std::size_t count = 500;
-  std::vector<char*> blocks(count);
-  const auto resident = [&] {
-    std::ifstream file{"/proc/self/statm"};
-    std::size_t all = 0;
-    std::size_t pages = 0;
-    file >> all >> pages;
-    return pages * os::page_bytes();
-  };
-  const std::size_t before = resident();
-  for (int round = 0; round < 3; ++round) {
-    for (char*& block : blocks) {
-      block = static_cast<char*>(heap.allocate(bytes + 1000, 16));
-      ASSERT_TRUE(heap.resize(block, bytes));
-      block[0] = 1;
-    }
-    EXPECT_TRUE(heap.is_valid());
-    heap.trim(0);
-    for (std::size_t i = 0; i < count; i += 2) heap.release(blocks[i]);
-    for (std::size_t i = 0; i < count; i += 2) {
-      blocks[i] = static_cast<char*>(heap.allocate(bytes, 16));
-      blocks[i][0] = 1;
-    }
-    EXPECT_LT(resident() - before, count * 4 * os::page_bytes());
-    for (char* const block : blocks) heap.release(block);
-  }
-  EXPECT_TRUE(heap.is_valid());
-}
-
 // Mappings run out early: blocks of all sizes and alignments, resized, moved, freed and allocated
 // again, keep their contents, need few further mappings, and are zeroed when allocated.
 TEST(SecureHeap, GoesOnWithoutFurtherMappings) {
