@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -160,6 +161,36 @@ void* filled(size_t bytes, uint64_t seed) {
   void* const block = block_of(bytes);
   fill(block, bytes, seed);
   return block;
+}
+
+// Of a block with these many bytes, how many are filled when many blocks are.
+static size_t filled_part(size_t bytes) { return bytes < 100 ? bytes : 100; }
+
+size_t take_blocks(char** blocks, size_t most, size_t bytes) {
+  for (size_t count = 0; count < most; ++count) {
+    errno = 0;
+    blocks[count] = malloc(bytes);
+    if (blocks[count] == NULL) {
+      EXPECT(errno == ENOMEM, "malloc(%zu) failed with errno %d", bytes, errno);
+      return count;
+    }
+    fill(blocks[count], filled_part(bytes), count);
+  }
+  return most;
+}
+
+void give_back_blocks(char* const* blocks, size_t count, size_t bytes) {
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT_FILLED(blocks[i], filled_part(bytes), i);
+    free(blocks[i]);
+  }
+}
+
+void limit_resource(int resource, size_t value) {
+  struct rlimit both;
+  REQUIRE(getrlimit(resource, &both) == 0, "getrlimit: %s", strerror(errno));
+  both.rlim_cur = value;
+  REQUIRE(setrlimit(resource, &both) == 0, "setrlimit: %s", strerror(errno));
 }
 
 void* written(size_t bytes) { return memset(block_of(bytes), 1, bytes); }

@@ -120,6 +120,13 @@ void* opaque_pointer(void* pointer);
 // How many threads of this process have that name; `last`, if not null, receives the number of one.
 // (Opening a directory allocates.)
 unsigned threads_named(const char* name, long* last);
+// Blocks of this size, until `most` are taken or one is refused, with ENOMEM; returns how many. To
+// be given back with their contents checked.
+size_t take_blocks(char** blocks, size_t most, size_t bytes);
+void give_back_blocks(char* const* blocks, size_t count, size_t bytes);
+// Sets the soft limit of an RLIMIT_....
+void limit_resource(int resource, size_t value);
+
 size_t mapping_count(void);
 double seconds_now(void);  // of a monotonic clock
 

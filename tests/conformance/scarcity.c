@@ -11,30 +11,14 @@
 
 enum { room_bytes = 64 << 20, most_blocks = 200000 };
 
-static void* block[most_blocks];
+static char* block[most_blocks];
 static const char* const limited_run = "TSMALLOC_TEST_LIMITED";
 
 // Allocates blocks of `bytes` until none is left; returns how many.
 static size_t exhaust(size_t bytes) {
-  size_t count = 0;
-  for (;; ++count) {
-    REQUIRE(count < most_blocks, "the limit has no effect: %d blocks of %zu bytes", most_blocks,
-            bytes);
-    errno = 0;
-    block[count] = malloc(bytes);
-    if (block[count] == NULL) break;
-    fill(block[count], bytes < 64 ? bytes : 64, count);
-  }
-  EXPECT(errno == ENOMEM, "malloc(%zu) failed with errno %d", bytes, errno);
+  const size_t count = take_blocks(block, most_blocks, bytes);
+  REQUIRE(count < most_blocks, "the limit has no effect: %zu blocks of %zu bytes", count, bytes);
   return count;
-}
-
-static void free_all(size_t count, size_t bytes) {
-  const size_t compared = bytes < 64 ? bytes : 64;
-  for (size_t i = 0; i < count; ++i) {
-    EXPECT_FILLED(block[i], compared, i);
-    free(block[i]);
-  }
 }
 
 // One size after the other takes all memory and frees it, so each must be able to use what the
@@ -58,21 +42,16 @@ static void exhaust_and_recover(void) {
       refused = realloc(block[0], 16 << 20);
       EXPECT(refused == NULL && errno == ENOMEM, "realloc is %p with errno %d", refused, errno);
     }
-    free_all(count, sizes[i]);
+    give_back_blocks(block, count, sizes[i]);
   }
 }
 
 static void exhaust_twice(void) {
   const size_t count = exhaust(4000);
-  free_all(count, 4000);
+  give_back_blocks(block, count, 4000);
   const size_t again = exhaust(4000);
   EXPECT(again >= count - count / 10, "%zu blocks at first, %zu when all were freed", count, again);
-  free_all(again, 4000);
-}
-
-static void limit(__rlimit_resource_t resource, size_t bytes) {
-  const struct rlimit value = {bytes, bytes};
-  REQUIRE(setrlimit(resource, &value) == 0, "setrlimit: %s", strerror(errno));
+  give_back_blocks(block, again, 4000);
 }
 
 // Runs `body` with little address space left. An allocator that has reserved more than any program
@@ -81,12 +60,12 @@ static void with_little_address_space(void (*body)(void), const char* name) {
   free(malloc(1000));  // an allocator may reserve address space once
   enum { program_bytes = 32 << 20 };
   if (address_space_bytes() < (size_t)1 << 30) {
-    limit(RLIMIT_AS, address_space_bytes() + room_bytes);
+    limit_resource(RLIMIT_AS, address_space_bytes() + room_bytes);
     body();
     return;
   }
   REQUIRE(setenv(limited_run, name, 1) == 0, "setenv: %s", strerror(errno));
-  limit(RLIMIT_AS, program_bytes + 2 * room_bytes);
+  limit_resource(RLIMIT_AS, program_bytes + 2 * room_bytes);
   execl("/proc/self/exe", "scarcity", (char*)NULL);
   REQUIRE(0, "execl: %s", strerror(errno));
 }
@@ -109,7 +88,7 @@ __attribute__((constructor)) static void run_limited(void) {
 CHECK("data runs out, and frees bring it back for other sizes") {
   free(malloc(1000));
   // Since Linux 4.7 the limit counts private writable mappings as well as the break.
-  limit(RLIMIT_DATA, data_bytes() + room_bytes);
+  limit_resource(RLIMIT_DATA, data_bytes() + room_bytes);
   exhaust_and_recover();
 }
 
@@ -119,13 +98,11 @@ CHECK("no page can be had for a while") {
   REQUIRE(small != NULL, "null");
   struct rlimit kept;
   REQUIRE(getrlimit(RLIMIT_DATA, &kept) == 0, "getrlimit: %s", strerror(errno));
-  const struct rlimit none = {
-      1, kept.rlim_max};  // not 0: Linux treats that as the hard limit, to please Valgrind
-  REQUIRE(setrlimit(RLIMIT_DATA, &none) == 0, "setrlimit: %s", strerror(errno));
+  limit_resource(RLIMIT_DATA, 1);  // not 0: Linux treats that as the hard limit, for Valgrind
   const size_t count = exhaust(1000);
-  free_all(count, 1000);
+  give_back_blocks(block, count, 1000);
   free(small);
-  REQUIRE(setrlimit(RLIMIT_DATA, &kept) == 0, "setrlimit: %s", strerror(errno));
+  limit_resource(RLIMIT_DATA, kept.rlim_cur);
   char* large = written(16 << 20);
   free(large);
 }

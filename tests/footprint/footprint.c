@@ -383,8 +383,7 @@ CHECK("large blocks in turn, hardly touched, hold little") {
 
 // The same with as much address space as the C library's malloc needs, and half as much again.
 CHECK("large blocks in turn, hardly touched, need few addresses") {
-  const struct rlimit limit = {(size_t)320 << 20, (size_t)320 << 20};
-  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit fails");
+  limit_resource(RLIMIT_AS, (size_t)320 << 20);
   sparse_blocks_begin_where_others_did();
 }
 

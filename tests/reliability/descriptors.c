@@ -71,8 +71,7 @@ CHECK("the library's descriptors are high ones") {
 }
 
 CHECK("a limit of few descriptors is enough") {
-  const struct rlimit few = {16, 16};
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
+  limit_resource(RLIMIT_NOFILE, 16);
   at_read = note_descriptor;
   use_large_blocks();
   EXPECT(read_from < 16 && fcntl(read_from, F_GETFD) < 0, "descriptor %d is left open", read_from);

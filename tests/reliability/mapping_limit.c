@@ -145,8 +145,7 @@ CHECK("a refusal for want of mappings is explained once") {
 // Other reasons are not mistaken for this one.
 CHECK("other refusals are not taken for it") {
   const int said = begin_listening();
-  const struct rlimit limit = {1 << 30, 1 << 30};
-  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit: %s", strerror(errno));
+  limit_resource(RLIMIT_AS, 1 << 30);
   for (size_t i = 0; i < 100; ++i) {
     errno = 0;
     EXPECT(malloc(opaque((size_t)2 << 30)) == NULL && errno == ENOMEM, "errno %d", errno);

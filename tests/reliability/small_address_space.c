@@ -20,34 +20,10 @@ enum { megabyte = 1 << 20, most_blocks = 100000 };
 
 static char* block[most_blocks];
 
-static void limit(__rlimit_resource_t resource, size_t bytes) {
-  struct rlimit both;
-  REQUIRE(getrlimit(resource, &both) == 0, "getrlimit: %s", strerror(errno));
-  both.rlim_cur = bytes;
-  REQUIRE(setrlimit(resource, &both) == 0, "setrlimit: %s", strerror(errno));
-}
-
 // Blocks of this size, until there are no more or `most_bytes` are taken.
 static size_t take(size_t each, size_t most_bytes) {
-  size_t count = 0;
-  for (; count < most_blocks && count * each < most_bytes; ++count) {
-    errno = 0;
-    block[count] = malloc(each);
-    if (block[count] == NULL) {
-      EXPECT(errno == ENOMEM, "malloc(%zu) failed with errno %d", each, errno);
-      break;
-    }
-    fill(block[count], each < 100 ? each : 100, count);
-  }
-  return count;
-}
-
-static void give_back(size_t count, size_t each) {
-  const size_t compared = each < 100 ? each : 100;
-  for (size_t i = 0; i < count; ++i) {
-    EXPECT_FILLED(block[i], compared, i);
-    free(block[i]);
-  }
+  const size_t most = (most_bytes + each - 1) / each;
+  return take_blocks(block, most < most_blocks ? most : most_blocks, each);
 }
 
 // A program under `ulimit -v`, in KiB.
@@ -106,7 +82,7 @@ static void skip_libcs_arenas(void) {
 CHECK("a limit that is set late leaves room for others") {
   skip_libcs_arenas();
   free(opaque_pointer(malloc(1000)));
-  limit(RLIMIT_AS, (size_t)300 * megabyte);
+  limit_resource(RLIMIT_AS, (size_t)300 * megabyte);
   hold_threads(8, 8 * megabyte);
   char* const mapped =
       mmap(NULL, 50 * megabyte, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -116,23 +92,23 @@ CHECK("a limit that is set late leaves room for others") {
   const size_t got = count * 100000;
   report_figure("%zu MB of 300 can be allocated", got >> 20);
   EXPECT(got >= (size_t)100 * megabyte && got < (size_t)300 * megabyte, "%zu bytes", got);
-  give_back(count, 100000);
+  give_back_blocks(block, count, 100000);
 }
 
 // A block that did not fit is available once the limit is gone.
-static void raise_limit(__rlimit_resource_t resource, size_t now) {
-  limit(resource, now + 40 * megabyte);
+static void raise_limit(int resource, size_t now) {
+  limit_resource(resource, now + 40 * megabyte);
   const size_t few = take(5000, (size_t)200 * megabyte);
   EXPECT(few * 5000 < (size_t)60 * megabyte, "%zu bytes under a limit of 40 MB", few * 5000);
   EXPECT(malloc(opaque((size_t)200 * megabyte)) == NULL, "200 MB under a limit of 40");
-  limit(resource, RLIM_INFINITY);
+  limit_resource(resource, RLIM_INFINITY);
   void* const large = malloc(opaque((size_t)200 * megabyte));
   EXPECT(large != NULL, "200 MB cannot be had although the limit is gone");
   free(large);
-  give_back(few, 5000);
+  give_back_blocks(block, few, 5000);
   const size_t many = take(5000, (size_t)300 * megabyte);
   EXPECT(many * 5000 >= (size_t)300 * megabyte, "only %zu bytes without a limit", many * 5000);
-  give_back(many, 5000);
+  give_back_blocks(block, many, 5000);
 }
 
 CHECK("when a limit on address space is raised, there is more") {
@@ -141,9 +117,9 @@ CHECK("when a limit on address space is raised, there is more") {
 CHECK("when a limit on data is raised, there is more") { raise_limit(RLIMIT_DATA, data_bytes()); }
 
 // A request that fails takes nothing from those that can succeed.
-static void ask_too_much(__rlimit_resource_t resource, size_t now) {
+static void ask_too_much(int resource, size_t now) {
   free(opaque_pointer(malloc(opaque(1000))));
-  limit(resource, now + 1000 * (size_t)megabyte);
+  limit_resource(resource, now + 1000 * (size_t)megabyte);
   const size_t before = address_space_bytes();
   static const size_t too_much[] = {60000, 30000, 4000, 1500};
   for (size_t i = 0; i < COUNT_OF(too_much); ++i) {
@@ -165,7 +141,7 @@ CHECK("requests that fail use up no limit on data") { ask_too_much(RLIMIT_DATA, 
 
 CHECK("300 threads in 80 MB") {
   skip_libcs_arenas();
-  limit(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
+  limit_resource(RLIMIT_AS, address_space_bytes() + 80 * (size_t)megabyte);
   hold_threads(300, 64 << 10);
 }
 
@@ -190,8 +166,8 @@ CHECK("threads begin when all addresses are taken") {
   pthread_t thread[threads];
   for (unsigned i = 0; i < threads; ++i)
     REQUIRE(pthread_create(&thread[i], &attributes, wait_and_use, &barrier) == 0, "no thread");
-  limit(RLIMIT_AS, address_space_bytes() + 40 * (size_t)megabyte);
-  give_back(take(each, (size_t)400 * megabyte), each);
+  limit_resource(RLIMIT_AS, address_space_bytes() + 40 * (size_t)megabyte);
+  give_back_blocks(block, take(each, (size_t)400 * megabyte), each);
   free(opaque_pointer(malloc(opaque(100))));
   for (unsigned i = 0; i < 2; ++i) pthread_barrier_wait(&barrier);
   join_threads(thread, threads);
@@ -292,8 +268,7 @@ CHECK("a program that hardly allocates can lock its memory") {
       strcmp(library, "libtsmalloc-secure.so") != 0)
     skip_check("the teaching heaps do not promise it");
   free(opaque_pointer(malloc(1000)));
-  const struct rlimit usual = {8 * megabyte, 8 * megabyte};
-  REQUIRE(setrlimit(RLIMIT_MEMLOCK, &usual) == 0, "setrlimit: %s", strerror(errno));
+  limit_resource(RLIMIT_MEMLOCK, 8 * megabyte);
   if (geteuid() == 0 && setuid(65534) != 0) skip_check("root may lock everything");
   REQUIRE(mlockall(MCL_CURRENT | MCL_FUTURE) == 0, "mlockall with %zu KiB of addresses: %s",
           address_space_bytes() >> 10, strerror(errno));
