@@ -166,7 +166,7 @@ def test_people_read_the_same(start: Start, program: Path) -> None:
         line = next(line for line in lines if line.endswith(words))
         assert abs(float(line.split()[0]) - parts[part] / MB) < 0.1
     busiest = next(line for line in lines if "beside blocks of" in line)
-    assert "of 1024 bytes, whose slabs are 1" in busiest
+    assert re.search(r"\b1024 bytes\b.* 1", busiest), busiest
     assert max(map(len, lines)) <= 100
 
 
@@ -266,7 +266,7 @@ def test_damaged_structures(start: Start, broken: Path) -> None:
             # With a page count of 0 the engine looks empty.
             explained += json.loads(told.stdout)["engine"]
         else:
-            assert "has ended, or its heap is corrupted" in told.stderr, seed
+            assert f"process {process.pid} (" in told.stderr, seed
     assert 10 < explained < 90
 
 
@@ -327,8 +327,7 @@ def test_limits_in_effect(start: Start, program: Path) -> None:
     account = account_of(process)
     assert (account["limit_bytes"], account["hard_limit_bytes"]) == (4 << 30, 8 << 30)
     text = tell(process.pid).stdout
-    assert "is purged at once above 4096.0 MiB" in text
-    assert "Hard limit: 8192.0 MiB" in text
+    assert [text.count(f" {limit}.0 MiB\n") for limit in (4096, 8192)] == [1, 1]
 
 
 def watch(*arguments: object, **options: Any) -> subprocess.Popen[str]:
@@ -412,7 +411,7 @@ def test_a_signal_ends_top_and_the_screen(start: Start, program: Path, number: i
     os.close(primary)
     os.close(terminal)
     assert said.startswith(b"\033[?1049h")
-    assert b"free, in slabs beside blocks in use" in said
+    assert f"{process.pid} (explained)".encode() in said
     assert ending.endswith(b"\033[?1049l")
 
 
@@ -463,13 +462,13 @@ def without_engine(process: subprocess.Popen[bytes]) -> str:
 
 
 def test_an_engine_that_serves_nothing(start: Start, program: Path) -> None:
-    assert "has loaded tsmalloc but not used it yet" in without_engine(start(program, "nothing"))
+    assert "not used" in without_engine(start(program, "nothing"))
 
 
 def test_memory_of_the_c_library(start: Start, program: Path) -> None:
     process = start(program, "small", library=None)
     assert is_about(account_of(process)["resident"]["heap"], WHOLE)
-    assert "does not run on tsmalloc" in without_engine(process)
+    assert "tsmalloc run -- PROGRAM" in without_engine(process)
 
 
 FIRST_MALLOC = """
@@ -507,8 +506,8 @@ def test_an_engine_behind_another_allocator(
     library = f"{other}:{paths.library('libtsmalloc.so')}"
     process = start(program, "little", library=library)
     said = without_engine(process)
-    assert "has loaded tsmalloc but not used it" in said
-    assert f"{other.name}, which may take precedence" in said
+    assert "not used" in said
+    assert other.name in said
 
 
 def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
@@ -523,7 +522,7 @@ def test_another_version(start: Start, program: Path, tmp_path: Path) -> None:
     image[layout] ^= 1
     library.write_bytes(image)
     process = start(program, "little", library=library)
-    assert "another version of tsmalloc" in without_engine(process)
+    assert "that version's command" in without_engine(process)
 
 
 def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path]) -> None:
@@ -550,7 +549,8 @@ def test_a_process_that_lets_nobody_look(start: Start, build: Callable[..., Path
     for verb in ("explain", "purge", "set"):
         told = captured(TOOL, verb, process.pid, **who)
         assert (told.returncode, told.stdout) == (2, ""), told
-        assert "permission denied to ptrace" in told.stderr
+        assert f"process {process.pid}: " in told.stderr
+        assert "--cap-add=SYS_PTRACE" in told.stderr
 
 
 def test_rights_to_see_but_not_to_read(
@@ -562,7 +562,8 @@ def test_rights_to_see_but_not_to_read(
     for verb in ("explain", "top"):
         told = captured(refuse, TOOL, verb, process.pid)
         assert told.returncode == 2
-        assert "permission denied to ptrace" in told.stderr
+        assert f"process {process.pid}: " in told.stderr
+        assert "--cap-add=SYS_PTRACE" in told.stderr
 
 
 def test_a_kernel_without_a_scan_of_pages(

@@ -71,6 +71,13 @@ def execute(command: list[str | Path], **environment: str) -> subprocess.Complet
     return captured(*command, env=inherited | environment, stdin=subprocess.DEVNULL)
 
 
+def expect_line(ended: subprocess.CompletedProcess[str], *parts: str | Path) -> None:
+    """A line on standard error names all of these: what is at fault, and the remedy."""
+    assert re.fullmatch(r"tsmalloc: [^\n]+\n", ended.stderr), ended.stderr
+    for part in parts:
+        assert str(part) in ended.stderr
+
+
 @pytest.fixture
 def prefix(tmp_path: Path) -> Prefix:
     return Prefix(tmp_path / "prefix")
@@ -114,8 +121,7 @@ def test_a_path_that_cannot_be_preloaded(tmp_path: Path, letter: str) -> None:
     for verb in (("run", "--", "true"), ("lib",)):
         refused = prefix(*verb)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr.count("\n") == 1
-        assert "at a space or a colon: move the installation" in refused.stderr
+        expect_line(refused, prefix.libraries, "LD_PRELOAD", "move the installation")
 
 
 # Commands for both, run in a directory with the files of `strange`, and their exit statuses.
@@ -193,10 +199,7 @@ def test_programs_that_cannot_be_started(
 def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) -> None:
     shown = prefix("run", "--", prefix.front, "--version")  # is itself static
     assert (shown.returncode, shown.stdout) == (0, f"tsmalloc, version {__version__}\n")
-    assert shown.stderr == (
-        f"tsmalloc: warning: {prefix.front} is statically linked, "
-        "so nothing can be preloaded into it\n"
-    )
+    expect_line(shown, "warning", prefix.front, "static")
     if os.getuid() != 0:
         pytest.skip("only root can make a program of another user")
     program = tmp_path / "program"
@@ -226,15 +229,12 @@ def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
         assert prefix(*arguments).stdout.startswith("Usage: tsmalloc run [NAME] -- PROGRAM")
     unknown = prefix("--bogus")
     assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert unknown.stderr == "tsmalloc: unknown option --bogus; see tsmalloc --help\n"
+    expect_line(unknown, "--bogus", "tsmalloc --help")
     for arguments in others[:-3]:
         refused = prefix(*arguments)
         is_option = arguments[0] != "compare" and arguments[1].startswith("-")
         assert (refused.returncode, refused.stdout) == (1 if is_option else 2, "")
-        assert refused.stderr.startswith("tsmalloc: ")
-        assert refused.stderr.endswith(
-            ": install its package, tsmalloc-lab_*.deb, or the wheel tsmalloc-*.whl\n"
-        )
+        expect_line(refused, "tsmalloc-lab_*.deb", "tsmalloc-*.whl")
     prefix.add_home('#!/bin/sh\nfor word; do echo "<$word>"; done; exit 9\n')
     profiles = (
         ["profile", "--by", "line", "--", "a b"],
@@ -254,13 +254,11 @@ def test_what_is_missing_is_named(prefix: Prefix) -> None:
     prefix.secure.unlink()
     refused = prefix("run", "secure", "--", "true")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == (
-        f"tsmalloc: {prefix.secure} is missing: install the package libtsmalloc0 into this prefix\n"
-    )
+    expect_line(refused, prefix.secure, "libtsmalloc0")
     prefix.add_home("#!/no/such/python\n")
-    assert "cannot start the lab" in prefix("compare", "true").stderr
+    expect_line(prefix("compare", "true"), "/tsmalloc-lab: ", "tsmalloc-lab_*.deb")
     shutil.rmtree(prefix.libraries)
-    assert "is missing" in prefix("lib").stderr
+    expect_line(prefix("lib"), prefix.engine.name, "libtsmalloc0")
     assert prefix("--help").returncode == 0
 
 

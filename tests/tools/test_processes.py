@@ -182,23 +182,24 @@ def test_no_rights_to_some(start: Start, program: Path) -> None:
     who = {"user": 65534, "group": 65534, "extra_groups": ()}
     told = tell("explain", process.pid, process.pid + 1_000_000, **who)
     assert told.returncode == 2
-    assert "permission denied to ptrace" in told.stderr
-    assert "no process" in told.stderr
+    assert f"process {process.pid}: " in told.stderr
+    assert "--cap-add=SYS_PTRACE" in told.stderr
+    assert f"no process {process.pid + 1_000_000}" in told.stderr
     assert told.stderr.count("\n") == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("explain", "--cgroup", "no/such.group"), 2, "no such control group"),
-        (("explain", "--cgroup"), 1, "needs a value"),
-        (("top", "--tree", "x"), 1, "not a process ID"),
-        (("top", "--pages", "1", "2"), 1, "one process at a time"),
-        (("explain", "--map", "1", "2"), 1, "one process at a time"),
-        (("explain", "--html", "/no/folder/x.html", "PID"), 1, "/no/folder/x.html"),
-        (("explain", "--map", "--prometheus", "PID"), 1, "no map"),
-        (("profile", "take", "--output", "one.pb", "1", "2"), 1, "a directory"),
-        (("top", "1", "--", "true"), 1, "not both"),
+        (("explain", "--cgroup", "no/such.group"), 2, "no/such.group: .*/sys/fs/cgroup"),
+        (("explain", "--cgroup"), 1, "--cgroup: .*explain --help"),
+        (("top", "--tree", "x"), 1, "x: .*top --help"),
+        (("top", "--pages", "1", "2"), 1, "one process .*top --help"),
+        (("explain", "--map", "1", "2"), 1, "one process .*explain --help"),
+        (("explain", "--html", "/no/folder/x.html", "PID"), 1, "/no/folder/x.html: .*--html FILE"),
+        (("explain", "--map", "--prometheus", "PID"), 1, "--prometheus: .*explain --help"),
+        (("profile", "take", "--output", "one.pb", "1", "2"), 1, "one.pb: .*--output.* DIR/"),
+        (("top", "1", "--", "true"), 1, "--: .*top --help"),
     ],
 )
 def test_wrong_usage(
@@ -207,7 +208,7 @@ def test_wrong_usage(
     pid = str(start(program, "little").pid)
     told = tell(*[pid if each == "PID" else each for each in arguments])
     assert (told.returncode, told.stdout) == (status, "")
-    assert said in told.stderr
+    assert re.search(said, told.stderr), told.stderr
     assert told.stderr.count("\n") == 1
 
 
@@ -246,7 +247,7 @@ def test_purge_of_several(start: Start, program: Path) -> None:
     rows = lines_of("purge", "--json", *pids)
     assert [row["pid"] for row in rows] == pids
     assert all(row["bytes"] == pytest.approx(3 * MB, rel=0.1) for row in rows)
-    assert tell("purge", *pids).stdout.splitlines()[-1] == "0.0 MiB returned in total"
+    assert tell("purge", *pids).stdout.splitlines()[-1].startswith("0.0 MiB ")
 
 
 def test_profiles_of_several_are_taken_at_once(start: Start, program: Path, tmp_path: Path) -> None:
@@ -423,4 +424,4 @@ def test_the_page_has_the_map(start: Start, program: Path, tmp_path: Path) -> No
 def test_no_map_without_an_engine(start: Start, program: Path) -> None:
     told = tell("explain", "--map", start(program, "small", library=None).pid)
     assert (told.returncode, told.stdout) == (2, "")
-    assert "does not run on tsmalloc" in told.stderr
+    assert "tsmalloc run -- PROGRAM" in told.stderr

@@ -239,7 +239,7 @@ def test_a_limit_of_the_size_of_files_is_told_in_a_line(program: Path, tmp_path:
         cwd=tmp_path,
     )
     assert (ran.returncode, ran.stdout) == (0, "ready\n")
-    assert "the file size limit (ulimit -f)" in ran.stderr
+    assert "ulimit -f" in ran.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -255,7 +255,8 @@ def test_a_full_disk_leaves_nothing(program: Path, tmp_path: Path) -> None:
     try:
         ran = run(program, tmp_path, "everything", PROFILE=64, PROFILE_OUTPUT=f"{disk}/p.pb")
         assert ran.returncode == 0
-        assert "the disk is full" in ran.stderr
+        assert f"{disk}/p.pb" in ran.stderr
+        assert "full" in ran.stderr
         assert not list(disk.iterdir())
     finally:
         subprocess.run(["umount", disk], check=True)
@@ -469,14 +470,14 @@ def test_under_nohup_a_hang_up_ends_nothing(server: subprocess.Popen[str], tmp_p
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("--interval", "2T", "{pid}"), 1, "not an interval"),
-        (("--interval", "{pid}"), 1, "no process given"),
-        (("--seconds", "0", "{pid}"), 1, "'0' is not a number of at least 0.01"),
-        (("--frequently", "{pid}"), 1, "unknown option"),
-        (("--output", "missing/x.pb", "{pid}"), 1, "no such directory"),
-        (("--output", "kept.pb", "{pid}"), 1, "kept.pb exists: overwrite it with --force"),
-        (("4194999",), 2, "no process 4194999"),
-        (("{other}",), 2, "does not run on tsmalloc"),
+        (("--interval", "2T", "{pid}"), 1, "2T: .*1G"),
+        (("--interval", "{pid}"), 1, "tsmalloc profile PID.*pgrep"),
+        (("--seconds", "0", "{pid}"), 1, r"--seconds: '0'.* 0\.01"),
+        (("--frequently", "{pid}"), 1, "--frequently: .*profile --help"),
+        (("--output", "missing/x.pb", "{pid}"), 1, "missing/x.pb: .*--output FILE"),
+        (("--output", "kept.pb", "{pid}"), 1, "kept.pb .*--force"),
+        (("4194999",), 2, "no process 4194999: .*pgrep"),
+        (("{other}",), 2, "tsmalloc run -- PROGRAM"),
     ],
 )
 def test_bad_input(
@@ -488,7 +489,7 @@ def test_bad_input(
     took = take(tmp_path, *filled)
     assert took.returncode == status
     assert re.fullmatch(r"tsmalloc: [^\n]*\n", took.stderr), took.stderr
-    assert said in took.stderr
+    assert re.search(said, took.stderr), took.stderr
     assert server.poll() is None
     assert kept.read_text() == "kept"
 
@@ -773,11 +774,13 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     assert round(sites_of(profile_of(folder))["keeps_small"].flat.total) == MANY * 100
     ran = front("--output", folder / "a" / "b", "--", program, "everything")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "no such directory" in ran.stderr
+    assert f"{folder / 'a'}" in ran.stderr
+    assert "--output" in ran.stderr
     (tmp_path / "a_file").touch()
     ran = front("--output", f"{tmp_path / 'a_file'}/", "--", program, "everything")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "not a directory; choose one with --output DIR/" in ran.stderr
+    assert f"{tmp_path / 'a_file'}" in ran.stderr
+    assert "--output DIR/" in ran.stderr
     ran = front("--interval", "1", "--output", tmp_path / "one.pb", "--", program, "everything")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ready\n", "")
     assert sites_of(profile_of(tmp_path, "one.pb"))["keeps_small"].flat.samples == MANY
@@ -787,4 +790,5 @@ def test_the_front_door_runs_a_program_without_the_lab(program: Path, tmp_path: 
     assert sites_of(profile_of(tmp_path, "two.pb"))["keeps_small"].flat.samples == MANY
     ran = front("show", folder)
     assert ran.returncode != 0
-    assert "profile show needs the lab, which is not installed" in ran.stderr
+    assert "profile show" in ran.stderr
+    assert "tsmalloc-lab_*.deb" in ran.stderr

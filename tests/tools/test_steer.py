@@ -277,7 +277,7 @@ def test_a_process_that_is_traced(start: Start, program: Path, build: Callable[.
     process = start(program, "obey")
     tracer = start(trace, str(process.pid), library=None)
     for verb in (("purge", process.pid), ("set", process.pid, "LIMIT=1G")):
-        assert f"is being traced by process {tracer.pid}" in refusal(*verb)
+        assert f" process {tracer.pid}, " in refusal(*verb)
     assert ask(process, "get LIMIT") == "auto"
 
 
@@ -343,13 +343,13 @@ def test_in_another_pid_namespace(start: Start, program: Path) -> None:
 @pytest.mark.parametrize(
     ("assignments", "said"),
     [
-        (["LIMITS=1G"], "unknown option"),
-        (["LIMIT"], "not NAME=VALUE"),
-        (["LIMIT=much"], "expected one of auto|off|"),
-        (["THP=never", "BACKGROUND=perhaps"], "expected one of auto|off|on"),
-        (["HARD_LIMIT=1G", "LIMIT=2G"], "LIMIT must not be above HARD_LIMIT"),
-        (["SHOW=1"], "when a process starts"),
-        (["--now"], "unknown option"),
+        (["LIMITS=1G"], "LIMITS=1G: .*tsmalloc set PID"),
+        (["LIMIT"], "LIMIT: .*NAME=VALUE"),
+        (["LIMIT=much"], r"LIMIT=much: .*auto\|off\|BYTES\|N%"),
+        (["THP=never", "BACKGROUND=perhaps"], r"BACKGROUND=perhaps: .*auto\|off\|on"),
+        (["HARD_LIMIT=1G", "LIMIT=2G"], "LIMIT=2G: .*HARD_LIMIT"),
+        (["SHOW=1"], "SHOW=1: .*start"),
+        (["--now"], "--now: .*set --help"),
     ],
 )
 def test_wrong_values_change_nothing(
@@ -357,7 +357,7 @@ def test_wrong_values_change_nothing(
 ) -> None:
     process = start(program, "obey")
     before = told("set", process.pid)
-    assert said in refusal("set", process.pid, *assignments, status=1)
+    assert re.search(said, refusal("set", process.pid, *assignments, status=1))
     assert told("set", process.pid) == before
     assert "LIMIT" not in refusal("set", process.pid, "THP=maybe", status=1)
 
