@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import subprocess
 from typing import Any
 
@@ -27,3 +30,18 @@ def merged(*command: object, **options: Any) -> tuple[int, str]:
         **options,
     )
     return done.returncode, done.stdout
+
+
+def on_terminal(*command: object) -> str:
+    """What a command that must succeed prints where its input and output are a terminal."""
+    primary, terminal = pty.openpty()
+    words = list(map(str, command))
+    with subprocess.Popen(words, stdin=terminal, stdout=terminal) as running:
+        os.close(terminal)
+        said = b""
+        with contextlib.suppress(OSError):
+            while piece := os.read(primary, 1 << 16):
+                said += piece
+    os.close(primary)
+    assert running.returncode == 0
+    return said.decode()

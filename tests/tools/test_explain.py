@@ -415,18 +415,6 @@ def test_a_signal_ends_top_and_the_screen(start: Start, program: Path, number: i
     assert ending.endswith(b"\033[?1049l")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("--interval", "0.0001", "1"), ("--count", "0", "1"), ("--count",), ("--all", "1")],
-)
-def test_wrong_usage_of_top(arguments: tuple[str, ...]) -> None:
-    top = watch(*arguments)
-    said, errors = top.communicate(timeout=60)
-    assert (top.returncode, said) == (1, "")
-    assert "tsmalloc top --help" in errors
-    assert errors.count("\n") == 1
-
-
 # --- what cannot be explained ---------------------------------------------------------------------
 
 

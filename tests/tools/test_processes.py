@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import re
 import shutil
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captured import captured, merged
+from captured import captured, merged, on_terminal
 from prompt import wait_until
 
 from tsmlab import paths
@@ -200,6 +199,11 @@ def test_no_rights_to_some(start: Start, program: Path) -> None:
         (("explain", "--map", "--prometheus", "PID"), 1, "--prometheus: .*explain --help"),
         (("profile", "take", "--output", "one.pb", "1", "2"), 1, "one.pb: .*--output.* DIR/"),
         (("top", "1", "--", "true"), 1, "--: .*top --help"),
+        (("top", "--"), 1, "--: .*top --help"),
+        (("top", "--interval", "0.0001", "1"), 1, "--interval: .*0.0001.*top --help"),
+        (("top", "--count", "0", "1"), 1, "--count: .*'0'.*top --help"),
+        (("top", "--count"), 1, "--count: .*top --help"),
+        (("top", "--all", "1"), 1, "--all: .*top --help"),
     ],
 )
 def test_wrong_usage(
@@ -276,24 +280,11 @@ def test_top_of_several(start: Start, program: Path) -> None:
     ] * 2
 
 
-def shown(*arguments: object) -> str:
-    """A command's output to a terminal."""
-    primary, terminal = pty.openpty()
-    command = [paths.tool("tsmalloc"), *map(str, arguments)]
-    with subprocess.Popen(command, stdout=terminal) as running:
-        os.close(terminal)
-        said = b""
-        with contextlib.suppress(OSError):
-            while piece := os.read(primary, 1 << 16):
-                said += piece
-    os.close(primary)
-    assert running.returncode == 0
-    return said.decode()
-
-
 def screen_of(*arguments: object) -> str:
     """What `top` draws."""
-    screen = shown("top", "--interval", "0.01", "--count", "2", *arguments)
+    screen = on_terminal(
+        paths.tool("tsmalloc"), "top", "--interval", "0.01", "--count", "2", *arguments
+    )
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen)
 
 
@@ -391,7 +382,7 @@ def test_the_map_of_a_terminal_and_of_a_pipe(start: Start, program: Path) -> Non
     [of_class] = [line.split() for line in lines if line.split()[:1] == ["1024"]]
     assert int(of_class[1]) == int(of_class[4]) == 2500  # slabs, all of them sparse
     assert int(of_class[-1]) == 5000  # blocks that keep them in use
-    assert "\x1b[31m-" in shown("explain", "--map", process.pid)
+    assert "\x1b[31m-" in on_terminal(paths.tool("tsmalloc"), "explain", "--map", process.pid)
 
 
 def test_a_profile_names_what_keeps_sparse_slabs(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from captured import captured
+from captured import captured, on_terminal
 from prompt import wait_until
 
 from tsmlab import paths
@@ -447,28 +446,8 @@ def test_a_signal_to_top_reaches_its_command(program: Path) -> None:
 
 
 def test_the_output_of_a_command_follows_the_screen(program: Path) -> None:
-    master, terminal = pty.openpty()
-    command = [paths.tool("tsmalloc"), "top", "--interval", "0.1", "--", program, "waits", "0.5"]
-    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal):
-        os.close(terminal)
-        said = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            said += piece
-    os.close(master)
-    begin, end = said.index(b"\x1b[?1049h"), said.index(b"\x1b[?1049l")
-    assert begin < end < said.index(b"ready")
-    assert said.count(b"ready") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [(("--",), "missing command"), (("1", "--", "true"), "not both")],
-)
-def test_wrong_usage_of_top(arguments: tuple[str, ...], said: str) -> None:
-    assert said in refusal("top", *arguments, status=1)
+    command = ["top", "--interval", "0.1", "--", program, "waits", "0.5"]
+    said = on_terminal(paths.tool("tsmalloc"), *command)
+    begin, end = said.index("\x1b[?1049h"), said.index("\x1b[?1049l")
+    assert begin < end < said.index("ready")
+    assert said.count("ready") == 1
