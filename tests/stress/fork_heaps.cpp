@@ -2,7 +2,7 @@
 // strategies, fits and sources at once while another forks again and again. A fork must lock all
 // heaps, in an order that cannot deadlock. Each child checks and frees blocks that other threads
 // had allocated, allocates, sometimes starts a thread, and execs. A lock that a fork left behind
-// shows as a hang, which the watchdog turns into a failure; a torn heap shows as damaged contents,
+// shows as a hang, which an alarm ends; a torn heap shows as damaged contents,
 // a crash, or a failed heap check. (ForkInThreadedProgram tests malloc itself.)
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -33,7 +32,8 @@ constexpr unsigned child_seconds = 20;   // more than enough for a child that do
 constexpr std::size_t boxes = 512;       // blocks that children inherit
 constexpr std::size_t thread_every = 8;  // one in this many children also starts a thread
 constexpr std::size_t allocations_in_child = 64;
-constexpr int damaged = 3;  // exit statuses of a child
+// Exit statuses of a child: it found a block damaged, could not exec, or has a heap that is not sound.
+constexpr int damaged = 3;
 constexpr int no_exec = 4;
 constexpr int unsound = 5;
 
@@ -185,7 +185,6 @@ int work_in_child(PostOffice<Block>& office, std::size_t number) {
 
 [[noreturn]] void be_child(PostOffice<Block>& office, std::size_t number) {
   // Kills the child, including the exec'd program.
-  std::signal(SIGALRM, SIG_DFL);
   ::alarm(child_seconds);
   if (!heaps_are_sound_in_child()) ::_exit(unsound);
   int status = work_in_child(office, number);
@@ -198,45 +197,11 @@ int work_in_child(PostOffice<Block>& office, std::size_t number) {
 
 // ---- the forks ----
 
-// Also for the signal handler, so it may use nothing else.
-std::atomic<std::size_t> forks_done{0};
-std::atomic<pid_t> current_child{0};
-
-// Reports how a child ended unless it ended well.
-const char* complaint_about(int status) {
-  if (WIFSIGNALED(status))
-    return WTERMSIG(status) == SIGALRM ? "hung" : ::strsignal(WTERMSIG(status));
-  switch (WEXITSTATUS(status)) {
-    case 0:
-      return nullptr;
-    case damaged:
-      return "found a block damaged";
-    case no_exec:
-      return "could not exec /bin/true";
-    case unsound:
-      return "has a heap that is not sound";
-    default:
-      return "did not end with status 0";
-  }
-}
-
-// Nothing has changed for longer than a child may take: the fork itself, a thread, or a child
-// before its alarm hangs.
-void on_alarm(int) {
-  char line[512];
-  const int length =
-      std::snprintf(line, sizeof line, "FAILED: hang after fork %zu\n", forks_done.load());
-  [[maybe_unused]] const ssize_t written =
-      ::write(STDERR_FILENO, line, static_cast<std::size_t>(length));
-  if (const pid_t child = current_child.load(); child > 0) ::kill(child, SIGKILL);
-  ::_exit(1);
-}
-
 // Forks `forks` times; false after the first child that did not end well.
 bool fork_often(PostOffice<Block>& office, std::size_t forks) {
   constexpr std::size_t steps_between = 100;
   for (std::size_t number = 1; number <= forks; ++number) {
-    ::alarm(child_seconds + 10);
+    ::alarm(child_seconds + 10);  // ends this process if the fork or a thread hangs
     for (const std::size_t now = steps; steps < now + steps_between;) ::usleep(100);
     const pid_t child = ::fork();
     if (child == 0) be_child(office, number);
@@ -246,15 +211,13 @@ bool fork_often(PostOffice<Block>& office, std::size_t forks) {
       std::perror("fork");
       return false;
     }
-    current_child = child;
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    current_child = 0;
     is_resting = false;
-    forks_done = number;
-    if (const char* complaint = complaint_about(status)) {
-      std::fprintf(stderr, "FAILED: child %zu %s\n", number, complaint);
+    if (status != 0) {
+      std::fprintf(stderr, "FAILED: child %zu ended with wait status %d%s\n", number, status,
+                   WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? ": it hung" : "");
       return false;
     }
   }
@@ -263,7 +226,6 @@ bool fork_often(PostOffice<Block>& office, std::size_t forks) {
 
 // Whether every child ended well.
 bool run(std::size_t forks, std::size_t threads, std::uint64_t seed) {
-  std::signal(SIGALRM, on_alarm);
   PostOffice<Block> office{boxes};
   std::atomic<bool> stop{false};
   bool sound = false;

@@ -421,12 +421,11 @@ def test_a_signal_ends_top_and_the_screen(start: Start, program: Path, number: i
 @pytest.mark.parametrize(
     ("library", "said"),
     [
-        (None, "does not run on tsmalloc"),
         ("libtsmalloc-secure.so", "runs on libtsmalloc-secure.so"),
         ("libtsmalloc-lock-best.so", "runs on libtsmalloc-lock-best.so"),
     ],
 )
-def test_another_allocator(start: Start, program: Path, library: str | None, said: str) -> None:
+def test_another_allocator(start: Start, program: Path, library: str, said: str) -> None:
     process = start(program, "little", library=library)
     assert said in without_engine(process)
 
