@@ -32,7 +32,7 @@ constexpr unsigned child_seconds = 20;   // more than enough for a child that do
 constexpr std::size_t boxes = 512;       // blocks that children inherit
 constexpr std::size_t thread_every = 8;  // one in this many children also starts a thread
 constexpr std::size_t allocations_in_child = 64;
-// Exit statuses of a child: it found a block damaged, could not exec, or has a heap that is not sound.
+// Exit statuses of a child: a block is damaged, it could not exec, or a heap is not sound.
 constexpr int damaged = 3;
 constexpr int no_exec = 4;
 constexpr int unsound = 5;
