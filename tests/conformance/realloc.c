@@ -128,13 +128,14 @@ CHECK("pages that userfaultfd watches survive") {
   enum { mebibyte = 1 << 20 };
   const int descriptor = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
   struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
-  if (descriptor < 0 || ioctl(descriptor, UFFDIO_API, &api) != 0)
+  if (descriptor < 0 || syscall(SYS_ioctl, descriptor, UFFDIO_API, &api) != 0)
     skip_check("the system has no userfaultfd that watches writes");
   char* const block = filled(4 * mebibyte, 5);
   char* const behind = malloc(4 * mebibyte);  // or the block might grow in place
   const uintptr_t middle = ((uintptr_t)block + 2 * mebibyte) / 4096 * 4096;
   struct uffdio_register watched = {{middle, mebibyte}, UFFDIO_REGISTER_MODE_WP, 0};
-  REQUIRE(ioctl(descriptor, UFFDIO_REGISTER, &watched) == 0, "register: %s", strerror(errno));
+  REQUIRE(syscall(SYS_ioctl, descriptor, UFFDIO_REGISTER, &watched) == 0, "register: %s",
+          strerror(errno));
   char* const grown = realloc(block, 12 * mebibyte);
   REQUIRE(grown != NULL, "realloc is null");
   EXPECT_FILLED(grown, 4 * mebibyte, 5);

@@ -3,11 +3,8 @@
 #pragma once
 
 #include <stdio.h>
-#include <sys/resource.h>
 
 #include "os/malloc_types.h"
-
-typedef int __rlimit_resource_t;
 
 struct mallinfo mallinfo(void);
 struct mallinfo2 mallinfo2(void);
