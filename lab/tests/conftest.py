@@ -14,8 +14,9 @@ from typing import Any
 import headless_browser
 import pytest
 from compiled_programs import build
-from prompt import environment, tsmalloc, waste
+from prompt import environment, misbehaving, ran, tsmalloc, waste, work
 
+from tsmlab import paths
 from tsmlab.allocators import Allocator
 from tsmlab.compare import Options, compare
 from tsmlab.journal import Unkept
@@ -25,7 +26,7 @@ from tsmlab.report import vega
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
 
-__all__ = ["build", "environment", "tsmalloc", "waste"]
+__all__ = ["build", "environment", "misbehaving", "tsmalloc", "waste", "work"]
 
 MIB = 1 << 20
 
@@ -131,7 +132,7 @@ def measure_answer(behaviour, request, seconds):
 
 def run_request(*command, **changes):
     """A request under the C library's allocator, by default."""
-    plain: dict[str, Any] = {"allocator": Allocator("glibc", None, "libc", "2.36"), "env": {}}
+    plain = {"allocator": Allocator("glibc", None, "libc", "2.36"), "env": {}}
     plain |= dict.fromkeys(("stdin", "stdout", "stderr", "timeout_seconds", "cwd"))
     return RunRequest(command=command, **(plain | changes))
 
@@ -150,7 +151,7 @@ class World:
         allocators = tuple(cls.allocator(name) for name in names)
         program = Program(command=("./program", "--flag"), stdin=Path("/dev/null"))
         program = replace(program, **changes.pop("program", {}))
-        defaults: dict[str, Any] = {"seed": 7, "rule": StopRule(runs=6), "consult_doctor": False}
+        defaults = {"seed": 7, "rule": StopRule(runs=6), "consult_doctor": False}
         reference_name = changes.pop("reference", "glibc")
         reference = next(a for a in allocators if a.name == reference_name)
         return Options(
@@ -166,6 +167,15 @@ class World:
     @classmethod
     def comparison(cls, behaviours, **changes):
         return cls.outcome(behaviours, **changes).results
+
+
+@pytest.fixture(scope="session")
+def made_up_trace(tmp_path_factory):
+    """A trace of six threads at a time that free each other's objects, start and end."""
+    path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
+    words = ("events=20000", "threads=6", "seed=3")
+    ran(paths.tool("synthetic_trace"), path, *words, status=0)
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """Runs the lab from the command line, for tests of its verbs, with results in the test's folder."""
 
-from __future__ import annotations
-
+import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +12,8 @@ import lab_runs
 import pytest
 
 from tsmlab.cli import main
+from tsmlab.paths import repository_root
+from tsmlab.study import from_json
 
 # glibc's malloc. Unless WASTE=0, it wastes memory and time at the start of each process.
 WASTE = r"""
@@ -28,6 +30,62 @@ __attribute__((constructor)) static void start(void) {
   for (unsigned long i = 0; i < 1000000; i++) sum += i;
 }
 """
+
+
+# Keeps 4,000 blocks and replaces them, 20,000 or argv[1] in all; if that is negative, exits with 3.
+# Modes in argv[1]: "slow" sleeps for a second, "echo" repeats its input, "fail" exits with 3 if an
+# allocator is preloaded. A second argument: prints how long it took.
+WORK = r"""
+int main(int argc, char **argv) {
+  const char *mode = argc > 1 ? argv[1] : "";
+  const int number = atoi(mode), blocks = number ? abs(number) : 20000;
+  if (strcmp(mode, "fail") == 0 && getenv("LD_PRELOAD")) {
+    fprintf(stderr, "FAILED: not today\n");
+    return 3;
+  }
+  static char *kept[4000];
+  size_t sum = 0;
+  struct timespec start, end;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  for (int i = 0; i < blocks; i++) {
+    char **b = &kept[i % 4000];
+    free(*b);
+    *b = malloc(1000 + i % 500);
+    memset(*b, i, 1000 + i % 500);
+    sum += (unsigned char)(*b)[7];
+  }
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  if (strcmp(mode, "slow") == 0) sleep(1);
+  if (strcmp(mode, "echo") == 0) for (int c; (c = getchar()) != EOF;) putchar(c);
+  const double seconds = (double)(end.tv_sec - start.tv_sec);
+  printf("sum %zu\n", sum);
+  if (argc > 2) printf("seconds: %.9f\n", seconds + (double)(end.tv_nsec - start.tv_nsec) / 1e9);
+  return number < 0 ? 3 : 0;
+}
+"""
+
+# A library that behaves like the C library until a certain call.
+MISBEHAVING = r"""
+extern void *__libc_malloc(size_t);
+static int calls;
+void *malloc(size_t size) {
+  if (++calls == 300) { MISDEED; }
+  return __libc_malloc(size);
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def work(build):
+    """The program WORK."""
+    return build("work.c", WORK)
+
+
+@pytest.fixture(scope="session")
+def misbehaving(build):
+    """misbehaving(misdeed) is the library MISBEHAVING."""
+    flags = ("-shared", "-fPIC")
+    return lambda does: build("bad.so.c", MISBEHAVING.replace("MISDEED", does), *flags)
 
 
 @pytest.fixture(scope="session")
@@ -90,12 +148,44 @@ def in_process(verb, capfd):
     return call
 
 
+def kept(tmp_path, verb=""):
+    """The only results that were saved, or those of the verb."""
+    files = (tmp_path / "state" / "tsmalloc" / "results").glob("*.json")
+    (path,) = (file for file in files if verb in file.name)
+    return from_json(path.read_text())
+
+
+def stop_after(process, tmp_path, mark, count, number=signal.SIGINT):
+    """Ends a study by a signal, once its journal has the mark this many times; returns its out and
+    err."""
+    journals = (tmp_path / "state").rglob
+    wait_until(lambda: sum(j.read_text().count(mark) for j in journals("*.jsonl")) >= count)
+    process.send_signal(number)
+    return process.communicate(timeout=60)
+
+
+def script(path, text):
+    """Writes an executable file, and returns its path."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 def wait_until(condition):
     """Returns when the condition holds; fails if that takes too long."""
     give_up = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < give_up, "waited in vain"
         time.sleep(0.01)
+
+
+def dev_script(name):
+    """A script of dev/, as a module."""
+    spec = importlib.util.spec_from_file_location(name, repository_root() / "dev" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look it up there
+    spec.loader.exec_module(module)
+    return module
 
 
 def is_alive(pid):

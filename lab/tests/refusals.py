@@ -1,7 +1,5 @@
 """Checks errors that the lab raises, and their messages."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest
@@ -11,9 +9,15 @@ from tsmlab.errors import UserError
 
 @contextmanager
 def refused(*words, remedy=""):
-    """Expects a UserError in the `with` block, with these words in the message, and in the
-    remedy."""
+    """Expects a UserError in the `with` block, with these words in the message, and a remedy with
+    these; None: it has none."""
     with pytest.raises(UserError) as caught:
         yield caught
     assert all(each in caught.value.message for each in words), caught.value.message
-    assert remedy in caught.value.remedy, caught.value.remedy
+    assert bool(caught.value.remedy) == (remedy is not None), caught.value.message
+    assert (remedy or "") in caught.value.remedy, caught.value.remedy
+
+
+def mentions(text, *words):
+    """Checks that a message has all these words."""
+    assert [word for word in words if word not in text] == [], text

@@ -1,17 +1,15 @@
 """`tsmalloc experiment` at the command line: a small program, real allocators, real signals."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import shutil
-import signal
 from functools import partial
 from pathlib import Path
 
 import prompt
 import pytest
+from refusals import mentions
 
 from tsmlab import experiments, records
 from tsmlab.allocators import discover
@@ -53,8 +51,7 @@ name = "under"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("experiments")
-    (folder / "program").write_text(PROGRAM)
-    (folder / "program").chmod(0o755)
+    prompt.script(folder / "program", PROGRAM)
     for name in ("plain", "slow", "fail"):
         (folder / f"{name}.toml").write_text(EXPERIMENT.format(name=name))
     return folder
@@ -77,11 +74,6 @@ def runs(found):
     return [run for run in found.parts[0].samples if run.phase == "measured"]
 
 
-def finished(journal):
-    """How many runs it has."""
-    return journal.read_bytes().count(b", run ")
-
-
 def without_times(found):
     """The parts that the seed determines, and the program's output."""
     return [
@@ -97,11 +89,9 @@ def test_without_strace_its_package_is_named(experiment, folder, tmp_path):
     assert "sudo apt install strace" in experiment(*run, **where).stderr
     (found,) = kept(tmp_path)
     causes = found.parts[0].causes
-    notes = {note for each in causes for note in each.notes}
-    assert notes == {
-        "system calls are not counted: strace is not installed (sudo apt install strace)."
-    }
     assert causes
+    assert all("sudo apt install strace" in note for each in causes for note in each.notes)
+    assert all(len(each.notes) == 1 for each in causes)
     assert all("allocations" in each.counts for each in causes)
     assert "install strace" not in experiment(*run, "--no-causes", **where).stderr
 
@@ -120,10 +110,8 @@ def test_an_experiment_from_its_file_to_its_answer(experiment, folder, tmp_path)
     for index, seconds in ((0, 0.25), (1, 0.5)):
         own = {run.values["seconds"] for run in runs(found) if run.point == index}
         assert own == {seconds}
-    assert "plain: What plain costs" in done.stdout
-    assert "seconds by digits: medians (lower is better)" in done.stdout
-    assert "250 ms =" in done.stdout
-    assert "1 experiment, 18 runs, about 1 s" in done.stderr
+    mentions(done.stdout, "plain: What plain costs", "seconds by digits", "250 ms =")
+    assert "18 runs" in done.stderr
     assert not list((tmp_path / "state").rglob("*.jsonl")), "nothing is left to be resumed"
     assert "results    " in done.stderr
     rows = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
@@ -137,38 +125,27 @@ def test_an_experiment_from_its_file_to_its_answer(experiment, folder, tmp_path)
 def test_a_failure_is_a_row_and_an_exit_status(experiment, folder, tmp_path):
     arguments = ("run", "--file", folder / "fail.toml", "--no-causes")
     done = experiment(*arguments, status=2)
-    assert "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs; not run again)" in done.stdout
-    assert "| FAILED: not today" in done.stdout
+    mentions(done.stdout, "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs", "| FAILED: not today")
     (found,) = kept(tmp_path)
     assert len(runs(found)) == 2 * (2 * 2 + 2)  # after two rounds there is nothing left to compare
     experiment(*arguments, "--ignore-failure", "-q")
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
-)
 def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
-    experiment, environment, folder, tmp_path, number
+    experiment, environment, folder, tmp_path
 ):
     start = ("run", "--file", folder / "slow.toml", "--seed", "11", "-r", "4", "--no-causes")
     with prompt.start("experiment", *start, env=environment | {"MOMENT": "0.3"}) as process:
-        state = tmp_path / "state"
-        prompt.wait_until(lambda: any(finished(path) >= 5 for path in state.rglob("*.jsonl")))
-        process.send_signal(number)
-        shown, said = process.communicate(timeout=60)
-    (journal,) = state.rglob("*.jsonl")
-    before = finished(journal)
+        _, said = prompt.stop_after(process, tmp_path, ", run ", 5)
+    (journal,) = (tmp_path / "state").rglob("*.jsonl")
+    before = journal.read_text().count(", run ")
     assert 5 <= before < 26
-    if number == signal.SIGKILL:
-        assert kept(tmp_path) == []
-    else:
-        assert process.returncode == 130, said
-        assert "interrupted by the user" in shown
-        assert "resume     tsmalloc experiment run --resume" in said
-        (partial,) = kept(tmp_path)
-        assert len(partial.parts[0].samples) == before
+    assert process.returncode == 130, said
+    assert "tsmalloc experiment run --resume\n" in said
+    (partial,) = kept(tmp_path)
+    assert (partial.interrupted, len(partial.parts[0].samples)) == (True, before)
     done = experiment("run", "--resume")
-    assert f"resumed    {journal}, after " in done.stderr
+    assert str(journal) in done.stderr
     assert not journal.exists()
     resumed = kept(tmp_path)[-1]
     # An uninterrupted run of the same seed has the same structure.
@@ -179,8 +156,7 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
 
 def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsmalloc, tmp_path):
     mine = tmp_path / "mine.toml"
-    (tmp_path / "program").write_text(PROGRAM)
-    (tmp_path / "program").chmod(0o755)
+    prompt.script(tmp_path / "program", PROGRAM)
     mine.write_text(EXPERIMENT.format(name="plain"))
     words = ["--file", str(mine), "--no-causes", "-q"]
     files = [mine, tmp_path / "program"]
@@ -192,22 +168,21 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsm
         refused = experiment("run", "--resume", journal, *option, status=1)
         assert "cannot be given" in refused.stderr
     refused = experiment("run", "--resume", journal, cwd=tmp_path, status=1)
-    assert f"the run was started in the directory {Path.cwd()}" in refused.stderr
+    assert str(Path.cwd()) in refused.stderr
     refused = tsmalloc("bench", "--resume", journal, status=1)
-    assert "is a journal of `tsmalloc experiment`" in refused.stderr
+    assert "`tsmalloc experiment`" in refused.stderr
     copied = tmp_path / "copy.jsonl"
     header = json.loads(journal.read_text()) | {"folder": "/gone"}
     copied.write_text(json.dumps(records.with_checksum(header)) + "\n")
     refused = experiment("run", "--resume", copied, status=1)
-    assert "directory /gone, which no longer exists.\n  Start over" in refused.stderr
+    assert "/gone" in refused.stderr
     shutil.copy(journal, copied)
     again = experiment("run", "--resume", copied, "--json")
     assert json.loads(again.stdout)["schema"] == "tsmalloc-study/1"
     mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
     refused = experiment("run", "--resume", status=1)
     assert refused.stdout == ""
-    assert f"changed since the run started: {mine}" in refused.stderr
-    assert "without --resume" in refused.stderr
+    mentions(refused.stderr, str(mine), "without --resume")
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(experiment, folder, tmp_path):
@@ -224,7 +199,4 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(experiment, folder, 
 
 def test_the_list_has_the_shipped_ones_and_ones_own(experiment, folder):
     done = experiment("list", "--file", folder / "plain.toml")
-    assert "plain" in done.stdout
-    assert "What plain costs (2 points, 3 rounds)" in done.stdout
-    assert "    Is it the same under all allocators?" in done.stdout
-    assert "x3-" in done.stdout
+    mentions(done.stdout, "What plain costs (2 points, 3 rounds)", "under all allocators?", "x3-")

@@ -1,31 +1,27 @@
 """Studies on a cluster: the same verdicts as on one machine, whatever happens to its workers."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import random
-import re
 import signal
 import subprocess
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import prompt
 import pytest
 import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
-from refusals import refused
+from refusals import mentions, refused
 
 from tsmlab import allocators, analysis, fleet, paths, records, render, stats
 from tsmlab.commands import worker
 from tsmlab.compare import Options as CompareOptions
 from tsmlab.compare import compare
-from tsmlab.errors import UserError
 from tsmlab.fleet import Crew, Done, Expected, Fleet, Job, joined, machine_of
 from tsmlab.journal import Header, Journal, Unkept
 from tsmlab.machine import describe
@@ -244,7 +240,6 @@ def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path):
 def crowd():
     """Two workers, for all tests that do not harm them."""
     with joined_to("local:2") as found:
-        assert found is not None
         yield found
 
 
@@ -299,7 +294,7 @@ def what_repeats(results):
     """All that replays report about memory, addresses and schedules, as bytes for each."""
     found = []
     for each in replays_of(results):
-        document: list[Any] = [each.trace.name, each.schedule, each.ticks, repr(each.shares)]
+        document = [each.trace.name, each.schedule, each.ticks, repr(each.shares)]
         for sample in each.comparison.samples:
             run = [sample.phase, sample.round, sample.position, sample.allocator, sample.replicate]
             document.append([run, steady(line_of(sample).raw)])
@@ -447,14 +442,14 @@ def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd):
     quick = describe()
     slow = replace(quick, cpu="another")
     mixed = like(crowd, crowd.expected, quick, slow)
-    with refused("machines of one kind", "another, "):
+    with refused("one kind", "another, "):
         mixed.only_kind()
     joined_by = like(crowd, crowd.expected, quick)
     late: Future[Done] = Future()
     late.set_result(Done("late", fleet.kind_of(slow), []))
     assert joined_by.result(late).worker == "late"  # kinds are judged separately
     assert joined_by.only_kind() == quick
-    with refused("late joined", " different kind of machine: another, ", remedy="--resume"):
+    with refused("late ", ": another, ", remedy="--resume"):
         joined_by.result(late)
 
 
@@ -467,7 +462,7 @@ def test_a_study_goes_on_with_its_kind_of_machine(crowd, tmp_path):
         assert machine_of(like(crowd, crowd.expected, quick), journal) == quick
     with Journal.resume(journal.path) as journal:
         assert machine_of(like(crowd, crowd.expected, quick), journal) == quick
-        with pytest.raises(UserError, match=r"was started on .*, but the cluster has another, "):
+        with refused(quick.cpu, "another, "):
             machine_of(like(crowd, crowd.expected, slow), journal)
 
 
@@ -503,10 +498,10 @@ def test_gate_and_tune_run_on_a_cluster(tsmalloc, waste):
     words = (*words, "--max-time", "none", "--cluster", "local:2")
     gate = tsmalloc(*words, "--", "/bin/echo", status=3)
     assert "REGRESSION peak memory" in gate.stdout
-    tune = tsmalloc("tune", "glibc", "--only", "--option", "NOTHING=1", "--for", "memory",
+    tune = tsmalloc("tune", "glibc", "--json", "--only", "--option", "NOTHING=1", "--for", "memory",
                     "--time-budget", "5", "--cluster", "local:2", "--no-doctor",
                     "--", "/bin/echo")  # fmt: skip
-    assert "nothing beats the default" in tune.stdout
+    assert json.loads(tune.stdout)["tune"]["settings"] == []
 
 
 @pytest.mark.long
@@ -515,10 +510,8 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(tsmalloc, waste, envi
              "-w", "0", "--no-doctor", "--cluster", "local:2",
              "--", "/bin/sleep", "0.1")  # fmt: skip
     process = prompt.start(*words, env=environment, start_new_session=True)
-    journals = (tmp_path / "state").rglob
-    prompt.wait_until(lambda: any(j.read_text().count("\n") >= 8 for j in journals("*.jsonl")))
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, so also to the workers
-    out, err = process.communicate(timeout=60)
+    process.send_signal = partial(os.killpg, process.pid)  # as a terminal does, also to workers
+    out, err = prompt.stop_after(process, tmp_path, "\n", 8)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "rounds" in out
@@ -567,43 +560,35 @@ def test_two_versions_in_a_cluster_are_refused(crowd, monkeypatch):
     assert crowd.size == 2
     address = distributed.default_client().scheduler.address
     monkeypatch.setattr(fleet, "__version__", "9.9.9")
-    with (
-        pytest.raises(
-            UserError, match=r"the worker \S+ on \S+ does not match: it has tsmalloc"
-        ) as one,
-        joined_to(address),
-    ):
+    with refused("does not match: it has", remedy="same tsmalloc"), joined_to(address):
         pass
-    assert "All machines need the same tsmalloc" in one.value.remedy
     monkeypatch.undo()
     monkeypatch.setattr(fleet, "lab_digest", lambda: "other")
-    with pytest.raises(UserError, match="does not match: its tsmalloc"), joined_to(address):
+    with refused("does not match: its"), joined_to(address):
         pass
 
 
 def test_a_worker_that_joins_and_does_not_fit_is_refused(crowd, tmp_path):
-    stranger = like(crowd, replace(crowd.expected, lab="other"))
-    with pytest.raises(UserError, match="does not match: its tsmalloc"):
-        small_comparison(stranger)
-    changed = replace(crowd.expected, files={str(tmp_path / "gone"): "0" * 64})
-    stranger = like(crowd, changed)
-    with pytest.raises(UserError, match=f"files are missing or differ: {tmp_path}/gone"):
-        small_comparison(stranger)
+    for change, words in (
+        ({"lab": "other"}, "does not match: its"),
+        ({"files": {str(tmp_path / "gone"): "0" * 64}}, f"{tmp_path}/gone"),
+        ({"folder": str(tmp_path / "none")}, f"{tmp_path}/none"),
+    ):
+        with refused(words):
+            small_comparison(like(crowd, replace(crowd.expected, **change)))
 
 
 def test_a_cluster_without_workers_is_named():
-    with (
-        cluster_of(0) as empty,
-        refused("has no workers", remedy=f"tsmalloc worker {empty.scheduler_address}"),
-        joined_to(empty.scheduler_address),
-    ):
-        pass
+    with cluster_of(0) as empty:
+        address = empty.scheduler_address
+        with refused(address, remedy=f"tsmalloc worker {address}"), joined_to(address):
+            pass
 
 
 def test_a_worker_that_makes_two_things_at_once_is_refused():
     with (
         cluster_of(1, threads_per_worker=2) as busy,
-        pytest.raises(UserError, match="runs 2 tasks at once"),
+        refused("runs 2 tasks"),
         joined_to(busy.scheduler_address),
     ):
         pass
@@ -617,50 +602,39 @@ def test_a_cluster_that_goes_away_ends_the_study():
     ):
         assert small_comparison(crowd).analysis.rounds == 2
         cluster.close()
-        with refused("lost the cluster", remedy="--resume"):
+        with refused("cluster", remedy="--resume"):
             small_comparison(crowd)
 
 
 @pytest.mark.long
 def test_a_round_that_ends_its_workers_ends_the_study(tmp_path):
-    deadly = tmp_path / "measure"
-    deadly.write_text("#!/bin/sh\nkill -9 $PPID\n")
-    deadly.chmod(0o755)
-    with (
-        joined_to("local:2") as crowd,
-        pytest.raises(UserError, match="one round killed at least 3 workers"),
-    ):
+    deadly = prompt.script(tmp_path / "measure", "#!/bin/sh\nkill -9 $PPID\n")
+    with joined_to("local:2") as crowd, refused("at least 3 workers"):
         small_comparison(crowd, MeasureExecutor(deadly))
 
 
 def test_a_worker_elsewhere_runs_where_the_study_was_begun(crowd, tmp_path, monkeypatch):
     """In the same folder, with the same variables."""
-    (tmp_path / "here").write_text('#!/bin/sh\n[ "$ASKED" = 1 ]\n')
-    (tmp_path / "here").chmod(0o755)
+    prompt.script(tmp_path / "here", '#!/bin/sh\n[ "$ASKED" = 1 ]\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ASKED", "1")
     moved = replace(crowd.expected, folder=str(tmp_path))
     here = like(crowd, moved)
     assert small_comparison(here, command="./here").analysis.rounds == 2
-    gone = replace(crowd.expected, folder=str(tmp_path / "gone"))
-    stranger = like(crowd, gone)
-    with pytest.raises(UserError, match=r"cannot enter the directory .*gone"):
-        small_comparison(stranger)
 
 
 @pytest.mark.parametrize(
-    ("where", "message", "remedy"),
+    ("where", "remedy"),
     [
-        ("tcp://127.0.0.1:1", "no cluster at tcp://127.0.0.1:1", "dask scheduler"),
-        ("somewhere", "cannot parse --cluster 'somewhere'", "tcp://HOST:8786"),
-        ("local:0", "cannot parse --cluster 'local:0'", "local:4"),
+        ("tcp://127.0.0.1:1", "dask scheduler"),
+        ("somewhere", "tcp://HOST:8786"),
+        ("local:0", "local:4"),
     ],
 )
-def test_a_cluster_that_is_not_there_is_one_line(tsmalloc, tmp_path, where, message, remedy):
+def test_a_cluster_that_is_not_there_is_one_line(tsmalloc, tmp_path, where, remedy):
     words = ("compare", "-a", "glibc", "--no-doctor", "--cluster", where)
     done = tsmalloc(*words, "--", "/bin/true", status=1)
-    assert message in done.stderr
-    assert remedy in done.stderr
+    mentions(done.stderr, where, remedy)
     assert len(done.stderr.splitlines()) == 2
     assert not list((tmp_path / "state").rglob("*.jsonl"))
 
@@ -671,7 +645,6 @@ def test_without_dask_a_line_says_how_to_have_it(tsmalloc, tmp_path):
     lacking = {"PYTHONPATH": str(tmp_path / "lib")}
     words = ("compare", "-a", "glibc", "--no-doctor")
     done = tsmalloc(*words, "--cluster", "local:2", "--", "/bin/true", **lacking, status=1)
-    assert "--cluster needs dask.distributed" in done.stderr
     assert f"-m pip install '{fleet.REQUIREMENT}'" in done.stderr
     tsmalloc("worker", "tcp://127.0.0.1:1", **lacking, status=1)
     # It is not needed here.
@@ -693,13 +666,13 @@ def test_a_worker_at_the_prompt_serves(tsmalloc, environment):
             worker.terminate()
             worker.wait(timeout=30)
     assert done.returncode == 0, done.stderr
-    assert "1 worker on one machine" in done.stderr
+    assert "1 worker " in done.stderr
     assert all("fleet" in s["measurement"] for s in json.loads(done.stdout)["parts"][0]["samples"])
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://localhost:99999"])
 def test_a_worker_without_a_scheduler_says_so(address):
-    with pytest.raises(UserError, match=re.escape(f"no scheduler at {address}: ")):
+    with refused(address):
         worker.wait_for_scheduler(address, 0)
 
 

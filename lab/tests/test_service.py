@@ -1,18 +1,15 @@
 """`tsmalloc service`: from the command line to the table; a simulated study; growth."""
 
-from __future__ import annotations
-
 import json
 import re
-import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import prompt
 import pytest
-from prompt import wait_until
-from refusals import refused
+from prompt import stop_after, wait_until
+from refusals import mentions, refused
 from service_programs import LOAD, SERVER, SHIM
 
 from tsmlab import records, stats, texts
@@ -34,9 +31,12 @@ from tsmlab.service.study import (
     Life,
     Options,
     Trial,
+    _sample,
+    lives_of,
     memory_of,
     study,
     thinned,
+    troubles_of,
     under_load,
     values_of,
 )
@@ -72,27 +72,16 @@ def test_a_service_is_compared_under_two_allocators(words, shim, service, tmp_pa
     phases = "load=0.5s,burst=0.3s,idle=0.2s"
     done = service(*words, *options, phases, "--export-json", kept)
     assert re.search(r"p99 +\S+ .*\[", done.stdout)
-    assert "memory after idle" in done.stdout
-    assert "burst: p99" in done.stdout
-    assert "wrk2, open loop" in done.stdout
+    mentions(done.stdout, "memory after idle", "burst: p99", "wrk2, open loop")
     assert "first round" in done.stderr
     study = from_json(kept.read_text())
     found = study.comparison
     measured = [s for s in found.samples if s.phase == "measured"]
     assert [s.allocator for s in measured].count("glibc") == 4  # twice in each round
     assert [s.allocator for s in measured].count("shim") == 2
+    memory = (READY, END, IDLE, MEAN_MEMORY, PEAK_MEMORY)
     for sample in measured:
-        for key in (
-            P50,
-            P99,
-            "max_seconds",
-            "throughput",
-            READY,
-            END,
-            IDLE,
-            MEAN_MEMORY,
-            PEAK_MEMORY,
-        ):
+        for key in (P50, P99, "max_seconds", "throughput", *memory):
             assert sample.values[key] > 0.0, key
         assert sample.values[PEAK_MEMORY] >= sample.values[IDLE]
     assert found.analysis.primary_metric == P99
@@ -102,31 +91,23 @@ def test_a_service_is_compared_under_two_allocators(words, shim, service, tmp_pa
     assert "tsmalloc report" in done.stderr
 
 
-def test_a_failing_allocator_is_a_row(words, build, service, tmp_path):
-    crash = r"""
-void *__libc_malloc(size_t);
-static int calls;
-void *malloc(size_t size) {
-  if (++calls == 300) { fputs("heap is broken\n", stderr); abort(); }
-  return __libc_malloc(size);
-}
-"""
-    library = build("crash.so.c", crash, "-shared", "-fPIC")
+def test_a_failing_allocator_is_a_row(words, misbehaving, service, tmp_path):
+    library = misbehaving('fputs("heap is broken\\n", stderr); abort()')
     kept = tmp_path / "all.json"
     options = ["--allocator", f"crash={library}", "-a", "crash", "-r", "2", "--idle", "0.1s"]
     given = [*words, *options, "--phases", "load=0.3s", "--export-json", kept]
     done = service(*given, status=2)
-    assert "FAILED crash" in done.stdout
-    assert "SIGABRT" in done.stdout
-    assert "heap is broken" in done.stdout
+    mentions(done.stdout, "FAILED crash", "SIGABRT", "heap is broken")
     assert json.loads(kept.read_text())["parts"][0]["analysis"]["rows"][-1]["gave_up"]
     assert service(*given, "-i", "-f").returncode == 0
+
+
+SLEEPS = ("--server", "sleep 60", "--load", "x")
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (["--load", "x {port}"], "missing --server"),
         (["--server", "x {port}"], "missing --load"),
         (["--server", "true", "--load", "x {port}"], "but --server does not"),
         (["--server", "x '{port}", "--load", "x"], "cannot parse"),
@@ -134,22 +115,16 @@ void *malloc(size_t size) {
         (["--server", "sleep {port}", "--load", "x", "--phases", "a"], "cannot parse"),
         (["--server", "sleep {port}", "--load", "x", "--phases", "a=1s"], "Put {seconds}"),
         (["--server", "sleep {port}", "--load", "x", "--phases", "idle=1s"], "no load"),
-        (["--server", "sleep {port}", "--load", "x {rate}"], "but no rate is given"),
-        (
-            ["--server", "sleep {port}", "--load", "x", "--ready", "line:("],
-            "not a regular expression",
-        ),
-        (
-            ["--server", "sleep 60", "--load", "x", "--ready-within", "0.3s"],
-            "not ready after 0.3 s",
-        ),
+        (["--server", "sleep {port}", "--load", "x {rate}"], "no rate"),
+        (["--server", "sleep {port}", "--load", "x", "--ready", "line:("], "regular expression"),
+        (["--server", "sleep 60", "--load", "x", "--ready-within", "0.3s"], "not ready after 0.3"),
         (["--server", "sleep 60", "--load", "no", "--ready", "true"], "the load failed: exit 127"),
-        (["--server", "x", "--load", "x", "--reset", "exit 3"], "x"),
-        (["--server", "x", "--load", "x", "--limit", "p99"], "not a limit like p99=+5%"),
         (
-            ["--server", "x", "--load", "x", "--limit", "p99=5", "--soak", "1h"],
-            "--limit and --soak",
+            [*SLEEPS, "--ready", "true", "--reset", "echo no; exit 3"],
+            "reset command failed (exit 3",
         ),
+        (["--server", "x", "--load", "x", "--limit", "p99"], "p99=+5%"),
+        ([*SLEEPS, "--limit", "p99=5", "--soak", "1h"], "--limit and --soak"),
     ],
 )
 def test_bad_input_has_one_clear_line(service, given, text):
@@ -158,12 +133,6 @@ def test_bad_input_has_one_clear_line(service, given, text):
     assert text in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_a_reset_that_fails_is_told(service):
-    given = ["--server", "sleep 60", "--load", "x", "--ready", "true", "--reset", "echo no; exit 3"]
-    done = service(*given, "-a", "glibc", status=1)
-    assert "reset command failed (exit 3)" in done.stderr
 
 
 def servers():
@@ -186,13 +155,9 @@ def test_interrupted_between_runs_and_resumed(words, shim, environment, service,
         *("service", *words, *options, "load=0.5s,idle=0.1s", "--export-json", first),
         env=environment,
     )
-    journals = tmp_path / "state" / "tsmalloc" / "results"
-    lines = lambda: sum(p.read_text().count('"measured ') for p in journals.glob("*.jsonl"))  # noqa: E731
-    wait_until(lambda: lines() >= 2)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = stop_after(process, tmp_path, '"measured ', 2)
     assert process.returncode == 130, told
-    assert "resume     tsmalloc service --resume" in told
+    assert "tsmalloc service --resume" in told
     wait_until(lambda: not servers())
     before = from_json(first.read_text()).comparison
     kept = [s for s in before.samples if s.phase == "measured"]
@@ -210,11 +175,7 @@ def test_a_soak_goes_on_where_it_was_interrupted(words, shim, environment, servi
     options = ["--allocator", f"leak={shim}:LEAK=8000000", "-a", "leak,glibc", "--soak", "1.2s"]
     options += ["--phases", "load=0.4s,idle=0.2s", "--seed", "1"]
     process = prompt.start("service", *words, *options, env=environment)
-    journals = tmp_path / "state" / "tsmalloc" / "results"
-    lines = lambda: sum(p.read_text().count("soak of") for p in journals.glob("*.jsonl"))  # noqa: E731
-    wait_until(lambda: lines() >= 2)
-    process.send_signal(signal.SIGINT)
-    said, told = process.communicate(timeout=60)
+    said, told = stop_after(process, tmp_path, "soak of", 2)
     assert process.returncode == 130, told
     assert "memory under load" in said  # about what was measured
     wait_until(lambda: not servers())
@@ -240,7 +201,6 @@ def test_the_slope_of_a_leak_is_in_its_interval(words, shim):
         server.wait_until_ready()
         server.load(Phase("load", 4.0))
         found = growth_of("leak", [server.watcher.series], 0.01)
-    assert found is not None
     assert found.standing == "growing"
     assert found.low * 0.98 <= rate * 3600 <= found.high * 1.02
 
@@ -278,8 +238,6 @@ def simulated(monkeypatch):
         rng = np.random.default_rng(seed)
 
         def run(_, slot):
-            from tsmlab.service.study import _sample  # noqa: PLC0415
-
             life = a_life(rng, **kinds.get(slot.entry.allocator.name, {}))
             return _sample(slot, 0.0, [life], None)
 
@@ -336,7 +294,7 @@ def test_the_table_keeps_to_the_width(simulated, width):
     text = texts.report(found, width)
     table = [line for line in text.splitlines() if line.startswith(("p99 ", "memory "))]
     assert max(map(len, table)) <= max(width, 80)
-    assert all(name in text for name in ("one", "two", "three", "four"))
+    mentions(text, "one", "two", "three", "four")
 
 
 @pytest.mark.parametrize(
@@ -384,11 +342,8 @@ def test_the_page_has_the_figures_of_a_service(simulated):
 
 
 def test_what_spoils_a_measurement_is_told(simulated):
-    from tsmlab.service.study import lives_of, troubles_of  # noqa: PLC0415
-
     study = simulated({"same": {}}, rounds=1)
     found, answer = study.comparison, study.service
-    assert answer is not None
 
     def codes(**changes):
         samples = []
@@ -398,14 +353,9 @@ def test_what_spoils_a_measurement_is_told(simulated):
             if "load" in changes and part.load:
                 part = replace(part, load=replace(part.load, **changes["load"]))
             life = replace(life, parts=[part, *life.parts[1:]], **changes.get("life", {}))
-            samples.append(replace(sample, measurement={"lives": [records_of(life)]}))
+            samples.append(replace(sample, measurement={"lives": [asdict(life)]}))
         served = replace(answer, **changes.get("served", {}))
         return {t.code for t in troubles_of(replace(found, samples=samples), served)}
-
-    def records_of(life):
-        from dataclasses import asdict  # noqa: PLC0415
-
-        return asdict(life)
 
     quiet = codes()
     for code, changes in {
@@ -473,7 +423,6 @@ def test_the_interval_of_a_slope_holds_the_truth(alike):
     held = 0
     for seed in range(40):
         found = slope(series(truth, 2e5 * (1.0 - alike) ** 0.5, seed, alike))
-        assert found is not None
         held += found.low <= truth * 3600 <= found.high
     assert held >= 34
 
@@ -482,9 +431,6 @@ def test_level_is_not_growing():
     growing = growth_of("x", [series(1e6 / 60, 1e5, 1)], 0.01)
     level = growth_of("x", [series(0.0, 1e4, 2)], 0.01)
     noisy = growth_of("x", [series(0.0, 5e6, 3)], 0.01)
-    assert growing is not None
-    assert level is not None
-    assert noisy is not None
     assert growing.standing == "growing"
     assert level.standing == "level"
     assert noisy.standing == "not clear"
@@ -494,14 +440,11 @@ def test_level_is_not_growing():
 def test_filling_up_at_first_is_no_growth():
     points = [(t, 50e6 + min(t, 20.0) * 1e6) for t in np.arange(0.0, 100.0, 0.1)]
     found = growth_of("x", [points], 0.01)
-    assert found is not None
     assert found.standing == "level"
 
 
 def test_alike_neighbours_widen_the_interval():
     values = [float(n % 7) for n in range(40)]
     plain, wide = stats.theil_sen(values), stats.theil_sen(values, inflation=4.0)
-    assert plain is not None
-    assert wide is not None
     assert wide.slope == plain.slope
     assert wide.high - wide.low > plain.high - plain.low

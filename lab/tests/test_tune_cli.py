@@ -1,10 +1,7 @@
 """`tsmalloc tune` at the prompt: a library with an option that helps and some that do nothing."""
 
-from __future__ import annotations
-
 import json
 import shlex
-import signal
 from functools import partial
 
 import prompt
@@ -70,13 +67,9 @@ def test_an_interrupted_search_goes_on(tune, waste, environment, tmp_path):
         *("--", "/bin/sleep", "0.1"),
     ]
     process = prompt.start(*words, env=environment)
-    journals = (tmp_path / "state").rglob
-    prompt.wait_until(lambda: any(j.read_text().count("\n") > 12 for j in journals("*.jsonl")))
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    _, err = prompt.stop_after(process, tmp_path, "\n", 13)
     assert process.returncode == 130, err
-    assert "did not finish" in out
-    assert "resume     tsmalloc tune --resume" in err
+    assert prompt.kept(tmp_path, "tune").interrupted
+    assert "tsmalloc tune --resume\n" in err
     done = tune("--resume")
-    assert "resumed    " in done.stderr
     assert f"use it     WASTE=0 LD_PRELOAD={waste} {shlex.join(words[-2:])}" in done.stdout
