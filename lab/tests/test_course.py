@@ -1,9 +1,6 @@
 """The course's movies: its commands make each, and every number in an answer is in its movie."""
 
-from __future__ import annotations
-
 import base64
-import importlib.util
 import json
 import re
 import sys
@@ -11,6 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
+from prompt import dev_script
 
 from tsmlab import allocators, paths
 
@@ -22,15 +20,7 @@ HOLE = 40
 FAR = 65536  # a larger gap is not a hole, but separates parts of the address space
 
 
-def script():
-    spec = importlib.util.spec_from_file_location("movies", ROOT / "dev" / "movies.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["movies"] = module  # dataclasses look it up there
-    spec.loader.exec_module(module)
-    return module
-
-
-movies = script()
+movies = dev_script("movies")
 
 
 # --- the contents of a page -----------------------------------------------------------------------
@@ -288,12 +278,3 @@ def test_the_answers_are_in_the_movie(number, tmp_path):
         loose = not isinstance(value, (int, float, np.number))
         expected = value if loose else pytest.approx(value, rel=0.02, abs=0.51 * last_digit)
         assert float(text.replace(",", "")) == expected
-
-
-def test_a_schedule_puts_each_block_where_it_was(tmp_path):
-    once, again = (
-        Movie(movies.make(10, str(tmp_path / name), (sys.executable, "-m", "tsmlab")))
-        for name in ("once", "again")
-    )
-    for name, heap in once.heaps.items():
-        assert np.array_equal(heap.at, again.heaps[name].at)

@@ -2,10 +2,9 @@
 compiled or made here. The proof runs programs under a real library.
 """
 
-from __future__ import annotations
-
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import prompt
 import pytest
-from refusals import refused
+from refusals import mentions, refused
 from tiny_heap import TINY_HEAP
 
 from tsmlab import doctor, system_libraries
@@ -36,7 +35,6 @@ int main(int argc, char **argv) {
 """
 
 
-# A complete if wasteful allocator: it never reuses memory, and is enough for a small program.
 @pytest.fixture(scope="module")
 def build(tmp_path_factory):
     """Compiles a small C program that calls malloc and free; its argument is its exit status."""
@@ -174,9 +172,7 @@ def test_program_whose_loader_is_missing(build):
 
 
 def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("echo without a first line\n")
-    file.chmod(0o755)
+    file = prompt.script(tmp_path / "file", "echo without a first line\n")
     diagnosis = diagnose([str(file)])
     assert codes(diagnosis) == {"not-elf": "fatal"}
     with refused() as caught:
@@ -234,8 +230,8 @@ def test_allocators_that_are_linked_or_have_names_of_their_own(build):
     assert diagnosis.preloadable
     # A script that starts it does not reveal it; the counted run does.
     diagnosis = diagnose(["sh", "-c", f"{program}; true"], allocators=[glibc()])
-    told = "linked uses libmimalloc.so.2, so the row `glibc` measures that allocator."
-    assert finding(diagnosis, "linked-allocator").message == told
+    message = finding(diagnosis, "linked-allocator").message
+    mentions(message, "linked", "libmimalloc.so.2", "`glibc`")
 
 
 def test_program_that_asks_for_usable_sizes(build):
@@ -247,9 +243,7 @@ def test_program_that_asks_for_usable_sizes(build):
 
 
 def test_script_is_followed(tmp_path):
-    script = tmp_path / "script"
-    script.write_text("#!/bin/sh\nexit 0\n")
-    script.chmod(0o755)
+    script = prompt.script(tmp_path / "script", "#!/bin/sh\nexit 0\n")
     diagnosis = diagnose([str(script)])
     assert codes(diagnosis) == {"script": "note", "dynamic": "ok"}
     assert f"{script} -> /bin/sh" in finding(diagnosis, "script").message
@@ -304,7 +298,8 @@ def test_an_end_by_status_or_by_time_is_no_obstacle(build, tiny_heap):
     assert "exit 3" in finding(diagnosis, "ended").message
     diagnosis = diagnose(["sleep", "60"], allocators=[tiny_heap], timeout_seconds=0.5)
     assert diagnosis.preloadable
-    assert "timed out" in finding(diagnosis, "ended").message
+    assert codes(diagnosis)["ended"] == "note"
+    assert diagnosis.proofs[0].measurement.timed_out
 
 
 def test_crash_is_an_obstacle(build, tiny_heap):
@@ -336,7 +331,7 @@ def test_library_past_the_allocator_is_named(build, tiny_heap):
     )
     diagnosis = diagnose([str(program)], allocators=[tiny_heap])
     assert codes(diagnosis)["deep-binding"] == "warning"
-    assert "deep loads libdeep.so" in finding(diagnosis, "deep-binding").message
+    assert "libdeep.so" in finding(diagnosis, "deep-binding").message
     assert "ended" not in codes(diagnosis)
 
 
@@ -370,24 +365,23 @@ def test_command_proves(build, tiny_heap):
     shown = prompt.run_alone(
         "doctor", "--allocator", mine, "--allocator", "glibc", str(build("plain"))
     )
-    assert shown.stderr.startswith("running the program under mine, glibc")
-    assert "mine handled 2 calls in 1 process." in shown.stdout
-    assert f"served by {tiny_heap.path}" in shown.stdout
+    assert "mine, glibc" in shown.stderr
+    assert re.search(r"mine .*\b2 calls", shown.stdout)
+    assert str(tiny_heap.path) in shown.stdout
     assert shown.stdout.endswith("with proof.\n")
 
 
 def test_a_server_is_announced_and_stopped_and_proven_with_the_engine():
     shown = prompt.run_alone("doctor", "--timeout", "1s", "sleep", "60")
-    assert "under tsmalloc, without input or output, for at most 1.00 s" in shown.stderr
+    assert re.search("tsmalloc.* 1.00 s", shown.stderr)
     assert "calls under tsmalloc:" in shown.stdout
     assert shown.stdout.endswith("with proof.\n")
 
 
 def test_command_without_a_run_and_on_a_hopeless_program(build):
     shown = prompt.run_alone("doctor", "--no-run", "--timeout", "5s", str(build("plain")))
-    assert "for proof, run without --no-run" in shown.stdout
+    assert "--no-run" in shown.stdout
     shown = prompt.run_alone("doctor", str(build("static-static0", "-static")), status=2)
-    assert "statically linked" in shown.stdout
     assert "CANNOT" in shown.stdout
 
 

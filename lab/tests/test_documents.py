@@ -1,28 +1,19 @@
 """The project's documents: links lead somewhere, and their charts show published numbers."""
 
-from __future__ import annotations
-
-import importlib.util
 import re
 import sys
 
 import prompt
 import pytest
+from refusals import mentions
 
 from tsmlab import paths
 
 ROOT = paths.repository_root()
 
 
-def script(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "dev" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-standing = script("standing")
-check_links = script("check_links")
+standing = prompt.dev_script("standing")
+check_links = prompt.dev_script("check_links")
 
 FOLDER = "docs"  # split, since the check itself reads this file
 TABLE = """
@@ -56,7 +47,6 @@ def test_a_table_that_is_not_there_is_named():
 def test_the_chart_of_the_results_is_drawn_from_the_published_table():
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     shown = re.search(r"!\[(.*?)\]\(\.\./(results/.*?/standing\.svg)\)", page)
-    assert shown is not None
     words, chart = shown[1], ROOT / shown[2]
     means = standing.read((chart.parent / "workloads.md").read_text(encoding="utf-8"))
     assert chart.read_text(encoding="utf-8") == standing.image(*means) + "\n"
@@ -72,7 +62,7 @@ def test_the_chart_of_the_results_is_drawn_from_the_published_table():
 def test_a_program_without_a_table_is_named():
     table = ROOT / "tests" / "misuse" / "table.py"
     done = prompt.ran(sys.executable, table, "bin/traps", "glibc=", status=1)
-    assert done.stderr == "table.py: bin/traps is not built: docs/traps.md tells how\n"
+    mentions(done.stderr, "bin/traps", "docs/traps.md")
 
 
 @pytest.mark.parametrize(

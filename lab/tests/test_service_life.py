@@ -1,15 +1,13 @@
 """One run of a server: found, checked, measured and ended, whatever it does."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prompt import is_alive, wait_until
@@ -39,7 +37,7 @@ def service(build, server):
     load = build("load.c", LOAD)
 
     def make(*modes, **changes):
-        given: dict[str, Any] = {
+        given = {
             "server": f"{server} {{port}} {' '.join(modes)}",
             "load": f"{load} {{port}} 80 {{seconds}}",
             "phases": (LOADED, Phase("idle", 0.1)),
@@ -97,7 +95,6 @@ def test_a_run_measures_cost_memory_and_latency(service):
         part = running.load(Phase("load", 1.0))
         idle = running.idle(Phase("idle", 0.3))
         running.stop()
-    assert part.load is not None
     assert part.load.requests == 80.0
     assert part.load.loop == "open"
     assert part.after.faults >= part.before.faults
@@ -192,27 +189,20 @@ def test_nothing_is_looked_at_where_nothing_is():
 
 def test_a_server_that_never_gets_ready(service):
     found = broken(service("deaf", ready_seconds=0.3)).failure
-    assert found.kind == "timeout"
-    assert "not ready after 0.3 s" in found.text
-    assert "starting" in found.stderr_tail
+    assert (found.kind, "starting" in found.stderr_tail) == ("timeout", True)
 
 
 def test_a_server_that_ends_at_once(service):
     found = broken(service("quit")).failure
-    assert (found.kind, found.text) == ("exit", "the server ended before it was ready: exit 3")
+    assert (found.kind, "exit 3" in found.text) == ("exit", True)
     assert "cannot open the database" in found.stderr_tail
 
 
-def test_a_server_that_crashes_under_load(service):
+def test_a_server_that_crashes_under_load_or_does_not_exist(service):
     found = broken(service("crash")).failure
-    assert found.kind == "signal"
-    assert "SIGABRT" in found.text
-
-
-def test_a_server_that_does_not_exist(service):
+    assert (found.kind, "SIGABRT" in found.text) == ("signal", True)
     found = broken(service(server="/no/such/server {port}")).failure
-    assert found.kind == "start"
-    assert "/no/such/server" in found.text
+    assert (found.kind, "/no/such/server" in found.text) == ("start", True)
 
 
 def test_a_server_that_ignores_sigterm_is_killed(service):
@@ -229,8 +219,7 @@ def test_a_port_that_is_taken_is_told_with_its_owner(service):
         port = other.getsockname()[1]
         found = broken(service(port=port)).failure
         assert found.kind == "start"
-        assert f"port {port} is taken" in found.text
-        assert str(os.getpid()) in found.text
+        assert all(str(number) in found.text for number in (port, os.getpid()))
 
 
 def test_two_servers_on_one_port(service):
@@ -238,10 +227,8 @@ def test_two_servers_on_one_port(service):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         asked = service(ready=None)
-        asked = Service(**{**vars(asked), "server": asked.server.replace("{port}", str(port))})
-        found = broken(asked).failure
-        assert found.kind == "exit"
-        assert "Address already in use" in found.stderr_tail
+        found = broken(replace(asked, server=asked.server.replace("{port}", str(port)))).failure
+        assert (found.kind, "Address already in use" in found.stderr_tail) == ("exit", True)
 
 
 @pytest.mark.parametrize(
@@ -251,21 +238,17 @@ def test_two_servers_on_one_port(service):
         ("echo no route >&2; exit 4", "load", "exit 4"),
         ("true", "metric", "printed nothing"),
         ("echo all is well", "metric", "no known result"),
-        ("sleep 60", "timeout", "longer than 0.5 s"),
+        ("sleep 60", "timeout", "0.5 s"),
     ],
 )
 def test_a_load_that_fails(service, load, kind, text):
     found = broken(service(load=load, load_seconds=0.5)).failure
-    assert found.kind == kind
-    assert text in found.text
+    assert (found.kind, text in found.text) == (kind, True)
 
 
 def test_a_server_that_loses_the_preload(service, shim):
-    asked = service()
-    asked = Service(**{**vars(asked), "server": f"env -u LD_PRELOAD {asked.server}"})
-    found = broken(asked, shim).failure
-    assert found.kind == "preload"
-    assert "its library is not loaded into" in found.text
+    asked = replace(service(), server=f"env -u LD_PRELOAD {service().server}")
+    assert broken(asked, shim).failure.kind == "preload"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
@@ -287,8 +270,7 @@ def test_a_server_with_a_malloc_of_its_own(build, service, shim):
     own = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
     program = build("own.c", SERVER + own, "-rdynamic")
     found = broken(service(server=f"{program} {{port}}"), shim).failure
-    assert found.kind == "preload"
-    assert f"uses the malloc of {program}" in found.text
+    assert (found.kind, str(program) in found.text) == ("preload", True)
 
 
 def test_nothing_survives_the_lab(service, tmp_path):
@@ -300,7 +282,6 @@ def test_nothing_survives_the_lab(service, tmp_path):
         "    s.wait_until_ready()\n    print(s.listener, flush=True)\n    time.sleep(60)\n"
     )
     lab = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    assert lab.stdout is not None
     daemon = int(lab.stdout.readline())
     assert is_alive(daemon)
     lab.send_signal(signal.SIGKILL)

@@ -1,7 +1,5 @@
 """Points, placeholders, and parsing -L and -P."""
 
-from __future__ import annotations
-
 import pytest
 from refusals import refused
 
@@ -42,7 +40,7 @@ def test_a_list_is_of_numbers_if_all_are(text, values):
 
 @pytest.mark.parametrize("text", ["", "1,,2", "1,1.0", "a,a"])
 def test_a_list_has_different_values(text):
-    with refused("must be distinct and not empty", remedy="-L n 1,2,4"):
+    with refused(remedy="-L n 1,2,4"):
         sweep.parameter_list("n", text)
 
 
@@ -67,7 +65,7 @@ def test_a_scan_has_both_ends(bounds, values):
         (("1", "4", "0"), "not a range"),
         (("1", "inf", None), "not a range"),
         (("4", "1", None), "is empty"),
-        (("1", "1e9", None), "has 1,000,000,000 values"),
+        (("1", "1e9", None), "1,000,000,000"),
     ],
 )
 def test_what_is_no_scan(bounds, message):
@@ -78,12 +76,12 @@ def test_what_is_no_scan(bounds, message):
 def test_a_parameter_has_a_name_of_its_own_and_reaches_the_program():
     n, m = Parameter("n", "n", [1, 2]), Parameter("m", "m", list(range(600)))
     sweep.check([n], ["prog", "-j{n}"])
-    with refused("the parameter n is not used", remedy="{n}"):
+    with refused(remedy="{n}"):
         sweep.check([n], ["prog", "-j{{n}}"])
-    with refused("two parameters are called n"):
+    with refused("two parameters"):
         sweep.check([n, n], ["{n}"])
     for name in ("allocator", "2n", "a-b"):
-        with refused("not a valid parameter name"):
+        with refused("valid", name):
             sweep.check([Parameter(name, name, [1])], [f"{{{name}}}"])
     with refused("1,200 points"):
         sweep.check([n, m], ["{n} {m}"])
