@@ -1,7 +1,5 @@
 """C programs that tests compile on demand; used here and in tests/tools."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

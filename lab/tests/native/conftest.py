@@ -2,8 +2,6 @@
 disks.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """Everything that an instrumented library writes, as described in docs/formats/counters.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

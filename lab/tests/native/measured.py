@@ -1,7 +1,5 @@
 """`measure` as its users run it, and its answer."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

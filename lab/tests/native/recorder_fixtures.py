@@ -4,8 +4,6 @@ A trace is compared with the program's own counts, so every event is examined. `
 trace with contradictory events.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -77,7 +75,6 @@ class Image:
             if event.kind == "thread_end":
                 threads.remove(event.thread)
             if event.kind in MAKES:
-                assert event.size is not None
                 assert next_object in (None, event.object)
                 next_object = event.object + 1
                 self.live[event.object] = event.size
@@ -88,7 +85,6 @@ class Image:
             elif event.kind == "free":
                 live_bytes -= self.live.pop(event.object)
             elif event.kind == "fork":
-                assert event.object is not None
                 self.forks[event.object] = dict(self.live)
             self.peak_live_bytes = max(self.peak_live_bytes, live_bytes)
         assert len(self.events) == self.said["events"]

@@ -1,7 +1,5 @@
 """Reads the dynamic section and the dynamic symbols of a product."""
 
-from __future__ import annotations
-
 from elftools.elf.elffile import ELFFile
 
 # The C library: before glibc 2.34 in three files, two of which have been empty since.
@@ -14,9 +12,9 @@ def needed_libraries(path):
         return {tag.needed for tag in tags}
 
 
-def exported_names(path):
+def exported_names(path, section=".dynsym"):
     with path.open("rb") as file:
-        symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
+        symbols = ELFFile(file).get_section_by_name(section).iter_symbols()
         return {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF"}
 
 

@@ -2,8 +2,6 @@
 that make known calls, or start and end in every possible way.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

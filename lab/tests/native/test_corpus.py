@@ -1,7 +1,5 @@
 """The corpus in lab/traces/: complete, small, and as its README describes each trace."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -42,6 +40,9 @@ class TestTrace:
         assert allocated.objects == freed.objects + found.left_own.objects
         assert max(point.highest_bytes for point in found.curve) == found.peak.bytes
         assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
+        assert sum(bucket.allocations for bucket in found.buckets) == allocated.objects
+        assert sum(bucket.allocated_bytes for bucket in found.buckets) == allocated.bytes
+        assert found.is_finished
 
     @pytest.mark.parametrize("schedule", ["asap", "recorded", "stride"])
     def test_it_is_replayed(self, trace, schedule):

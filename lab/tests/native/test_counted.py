@@ -2,8 +2,6 @@
 ends; and the other libraries contain no trace of the counters.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -11,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from counted_reports import read
-from elftools.elf.elffile import ELFFile
 from prompt import ran
+from shared_libraries import exported_names
 
 from tsmlab import allocators, counters, paths, tracker
 from tsmlab.allocators import Allocator, own_library
@@ -323,18 +321,12 @@ def test_pictures_of_a_busy_heap_harm_nobody(name, program, folder):
 # --- the libraries --------------------------------------------------------------------------------
 
 
-def symbols(library, section):
-    with library.open("rb") as file:
-        table = ELFFile(file).get_section_by_name(section)
-        return {s.name for s in table.iter_symbols() if s["st_shndx"] != "SHN_UNDEF"}
-
-
 @pytest.mark.parametrize("name", OWN)
 def test_only_the_counted_library_has_anything_of_counting(name):
     plain = paths.library_dir() / own_library(name)
     counted = counted_library(name)
     added = {"ts_heap_snapshot", "_exit", "_Exit"}
-    assert symbols(counted, ".dynsym") == symbols(plain, ".dynsym") | added
+    assert exported_names(counted) == exported_names(plain) | added
     trace = re.compile("thread_counts|event_counts|TimedWait|TextFile")
-    assert not [symbol for symbol in symbols(plain, ".symtab") if trace.search(symbol)]
-    assert [symbol for symbol in symbols(counted, ".symtab") if trace.search(symbol)]
+    assert not [symbol for symbol in exported_names(plain, ".symtab") if trace.search(symbol)]
+    assert [symbol for symbol in exported_names(counted, ".symtab") if trace.search(symbol)]

@@ -2,8 +2,6 @@
 arguments, and checks of the heap where it matters. Times are never checked.
 """
 
-from __future__ import annotations
-
 import json
 import os
 
@@ -29,8 +27,7 @@ def counted(folder, allocator, program, *arguments):
     library = paths.library_dir() / "counted" / own_library(allocator)
     run(program, *arguments, LD_PRELOAD=str(library), TSMALLOC_COUNTERS=str(folder))
     (counters,) = folder.glob("*.counters.json")
-    totals: dict[str, int] = json.loads(counters.read_text())["totals"]
-    return totals
+    return json.loads(counters.read_text())["totals"]
 
 
 def free_blocks(folder, allocator, *arguments):

@@ -2,8 +2,6 @@
 trees the sum of samples.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 the preloaded libraries.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -91,7 +89,7 @@ class TestInterruption:
 
     def test_another_parent_is_refused(self):
         done = ran(paths.tool("measure"), "--parent", "1", "--", "true", status=1)
-        assert "--parent 1 is not the parent" in done.stderr
+        assert "--parent 1" in done.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_is_reported(self, started, number):

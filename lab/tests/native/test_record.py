@@ -4,8 +4,6 @@ Traces are compared with the programs' own counts, minus those of an idle run (t
 run-time library). Traces of real programs are compared with the tracker's counts in the same run.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -16,42 +14,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import shim_programs as programs
 from prompt import is_alive, ran, wait_until
-from recorder_fixtures import (
-    MAKES,
-    finish_record,
-    kill_record,
-    read_events,
-    start_record,
-)
-from shim_programs import (
-    ALLOCATORS,
-    BECOMES,
-    BUSY_FORKS,
-    ENDS,
-    FORKS,
-    FUNCTIONS,
-    OPERATORS,
-    PRODUCERS,
-    REAL_PROGRAMS,
-    SPAWNS,
-    early_and_late,
-    library_of,
-    under,
-)
+from recorder_fixtures import MAKES, finish_record, kill_record, read_events, start_record
+from refusals import mentions
+from shim_programs import ALLOCATORS, FUNCTIONS, REAL_PROGRAMS, early_and_late, library_of, under
 
 from tsmlab import paths, tracker
 from tsmlab.traces.files import look_into
 
 Command = list[str | Path]
 
-NO_ODDITIES = {
-    "unknown_frees": 0,
-    "unknown_resizes": 0,
-    "missed_frees": 0,
-    "unfinished_resizes": 0,
-    "lost_events": 0,
-}
+NO_ODDITIES = dict.fromkeys(
+    ("unknown_frees", "unknown_resizes", "missed_frees", "unfinished_resizes", "lost_events"), 0
+)
 
 
 @pytest.fixture
@@ -133,7 +109,7 @@ class TestFunctions:
     def test_new_and_delete_in_all_forms(self, record, build, allocator):
         if allocator in ("tcmalloc", "mimalloc"):
             pytest.skip("where others throw, it writes a warning, or aborts")
-        program = build("operators.cpp", OPERATORS)
+        program = build("operators.cpp", programs.OPERATORS)
         idle = record([program, "0", "0"], allocator=allocator).only
         busy = record([program, "100", "100"], allocator=allocator).only
         sizes = more(busy.sizes("malloc"), idle.sizes("malloc"))
@@ -222,7 +198,7 @@ class TestThreads:
     @pytest.mark.parametrize("allocator", ALLOCATORS)
     @pytest.mark.parametrize("ring", [[], ["--ring-chunks", "24"]])
     def test_sixteen_producers_and_consumers(self, record, build, allocator, ring, tmp_path):
-        program = build("record-producers.c", PRODUCERS, "-pthread")
+        program = build("record-producers.c", programs.PRODUCERS, "-pthread")
         idle = record([program, "0", "0"], allocator=allocator).only
         out = tmp_path / "out"
         busy = record([program, "16", "5000"], *ring, allocator=allocator, stdout=out).only
@@ -373,10 +349,6 @@ class TestThreads:
           free(malloc(9));
           if (++jumps % 2) siglongjmp(back, 1);
         }
-        static void* keep[64];
-        static char space[1 << 20];             /* an allocator that may be left anywhere */
-        static size_t used;
-        void* malloc(size_t);
         int main(void) {
           struct itimerval often = {{0, 200}, {0, 200}};
           signal(SIGALRM, jump);
@@ -391,7 +363,7 @@ class TestThreads:
           return 0;
         }
         """
-        # glibc's own heap would not survive that; a bump allocator does.
+        # glibc's own heap would not survive that; a bump allocator may be left anywhere.
         allocator = """
         static _Alignas(16) char space[64 << 20];
         static size_t used;
@@ -410,7 +382,7 @@ class TestThreads:
         }
         """
         library = build("record-bump.so.c", allocator, "-shared", "-fPIC")
-        program = build("record-jumps.c", source.replace("void* malloc(size_t);", ""))
+        program = build("record-jumps.c", source)
         image = record([program], "--preload", library).only
         assert image.sizes("malloc")[44] == 1000
         assert 475 <= image.sizes("malloc")[9] <= 501
@@ -424,7 +396,7 @@ class TestThreads:
 class TestProcesses:
     @pytest.mark.parametrize("fork", ["fork()", "_Fork()"])
     def test_forked_children_inherit(self, record, build, fork):
-        program = build("forks.c", FORKS, f"-DFORK={fork}")
+        program = build("forks.c", programs.FORKS, f"-DFORK={fork}")
         parent, child, grandchild = record([program]).images
         assert [each["birth"] for each in (parent, child, grandchild)] == ["root", "fork", "fork"]
         assert [each["parent"] for each in (parent, child, grandchild)] == [None, 0, 1]
@@ -440,7 +412,7 @@ class TestProcesses:
         assert {each["unknown_frees"] for each in (parent, child, grandchild)} == {0}
 
     def test_raw_forks_begin_with_nothing(self, record, build):
-        program = build("forks.c", FORKS, "-DFORK=(pid_t)syscall(SYS_fork)")
+        program = build("forks.c", programs.FORKS, "-DFORK=(pid_t)syscall(SYS_fork)")
         parent, child, grandchild = record([program]).images
         assert [each["birth"] for each in (child, grandchild)] == ["orphan"] * 2
         assert [each["parent"] for each in (child, grandchild)] == [0, 1]
@@ -450,7 +422,7 @@ class TestProcesses:
 
     @pytest.mark.parametrize("allocator", under("", "tsmalloc", also=("jemalloc", "lock-best")))
     def test_forks_among_busy_threads(self, record, build, allocator):
-        program = build("busy.c", BUSY_FORKS, "-pthread")
+        program = build("busy.c", programs.BUSY_FORKS, "-pthread")
         # Exactly as many events as needed.
         parent, *children = record([program, "30", "rest"], allocator=allocator).images
         assert len(children) == 30
@@ -482,7 +454,7 @@ class TestProcesses:
         assert [image["end"] for image in images] == ["exited"] * 3
 
     def test_exec_and_vfork_and_spawn(self, record, build, calls):
-        first, *others = record([build("spawns.c", SPAWNS), calls]).images
+        first, *others = record([build("spawns.c", programs.SPAWNS), calls]).images
         assert first.live_bytes == 2
         assert (first["birth"], first["end"]) == ("root", "exec")
         assert [each["program"] for each in others] == [calls.name] * 3
@@ -492,7 +464,7 @@ class TestProcesses:
         assert others[2]["pid"] == first["pid"]
 
     def test_exec_from_a_thread(self, record, build, calls):
-        first, second = record([build("becomes.c", BECOMES, "-pthread"), calls]).images
+        first, second = record([build("becomes.c", programs.BECOMES, "-pthread"), calls]).images
         assert first.sizes("malloc")[77] > 100
         assert oddities(first) == NO_ODDITIES
         assert second.counts() == {"malloc": 4, "free": 4}
@@ -508,7 +480,7 @@ class TestProcesses:
         ],
     )
     def test_no_way_to_end_loses_events(self, record, build, end, exit_code, said):
-        recorded = record([build("ends.c", ENDS, f"-DEND={end}")], exit_code=exit_code)
+        recorded = record([build("ends.c", programs.ENDS, f"-DEND={end}")], exit_code=exit_code)
         assert recorded.only.sizes("malloc")[3] == 7
         assert recorded.only["end"] == said
 
@@ -740,8 +712,7 @@ class TestEnds:
         recorded = finish_record(start_record(trace, ["/no/such/program"], "-f"), trace)
         assert recorded.answer["spawn_error"]
         recorded = finish_record(start_record(trace, ["true"]), trace)
-        assert recorded.status == 1
-        assert "already exists; overwrite it with -f" in recorded.stderr
+        assert (recorded.status, "-f" in recorded.stderr) == (1, True)
         assert trace.read_text() == "precious"
         assert finish_record(start_record(trace, ["true"], "-f"), trace).images
 
@@ -749,8 +720,7 @@ class TestEnds:
         trace = Path("/proc/t.tstrace")
         recorded = finish_record(start_record(trace, ["true"], answer=tmp_path / "answer"), trace)
         assert recorded.status == 1
-        assert "cannot write '/proc/t.tstrace'" in recorded.stderr
-        assert "-o" in recorded.stderr
+        mentions(recorded.stderr, "'/proc/t.tstrace'", "-o")
 
     def test_full_disk(self, build, tmp_path, small_disk):
         source = """
@@ -769,8 +739,7 @@ class TestEnds:
         _, stderr = process.communicate(timeout=120)
         assert process.returncode == 0, stderr
         said = answer.read_text()
-        assert '"exit_code": 5' in said
-        assert "No space left" in said
+        mentions(said, '"exit_code": 5', "No space left")
         assert "No space left" in stderr
         assert sum(each.kind == "malloc" for each in read_events(trace)[0]) > 10_000
 
@@ -842,7 +811,9 @@ class TestAgainstTheTracker:
 
     @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
     def test_sixteen_threads(self, compare, build, allocator):
-        compare([build("record-producers.c", PRODUCERS, "-pthread"), "16", "3000"], allocator)
+        compare(
+            [build("record-producers.c", programs.PRODUCERS, "-pthread"), "16", "3000"], allocator
+        )
 
     def test_shells_that_fork(self, compare):
         compare(REAL_PROGRAMS[-1])

@@ -2,12 +2,9 @@
 and pages.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import prompt
@@ -15,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prompt import ran
-from refusals import refused
+from refusals import mentions, refused
 
 from tsmlab import cli, paths, report
-from tsmlab.errors import UserError
 from tsmlab.traces import analysis_text, files
 from tsmlab.traces.analysing import Analyst
 from tsmlab.traces.analysis import SizeBucket, TraceAnalysis, analyse
@@ -28,17 +24,12 @@ from tsmlab.traces.objects import Damaged, Slots
 from tsmlab.wording import quantity
 
 
-def synthetic(folder, **recipe):
-    trace = folder / "made-up.tstrace"
-    words = [f"{name}={number}" for name, number in recipe.items()]
-    ran(paths.tool("synthetic_trace"), trace, *words, status=0)
-    return trace
-
-
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("traces")
-    return synthetic(folder, events=30_000, threads=4, forks=2, seed=11)
+    trace = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
+    words = ("events=30000", "threads=4", "forks=2", "seed=11")
+    ran(paths.tool("synthetic_trace"), trace, *words, status=0)
+    return trace
 
 
 # --- a naive computation --------------------------------------------------------------------------
@@ -48,7 +39,7 @@ class Oracle:
     """The definitions of docs/formats/trace.md taken literally, one event after the other."""
 
     def __init__(self, inherited):
-        self.live: dict[int, dict[str, Any]] = {
+        self.live = {
             slot: {"size": size, "thread": None, "resizes": 0} for slot, size in inherited.items()
         }
         self.inherited = len(inherited)
@@ -192,17 +183,6 @@ def plausible(made_up):
     return analyse(made_up)
 
 
-def test_sums_of_a_trace_agree_with_each_other(plausible):
-    allocated = plausible.amount("allocations")
-    assert sum(b.allocations for b in plausible.buckets) == allocated.objects
-    assert sum(b.allocated_bytes for b in plausible.buckets) == allocated.bytes
-    assert sum(b.at_peak_bytes for b in plausible.buckets) == plausible.peak.bytes
-    assert allocated.objects == plausible.amount("frees").objects + plausible.left_own.objects
-    assert max(point.highest_bytes for point in plausible.curve) == plausible.peak.bytes
-    assert 500 <= len(plausible.curve) <= 1000
-    assert plausible.is_finished
-
-
 def test_threads_add_up():
     found = analyse(paths.data_dir() / "traces" / "streams.tstrace")
     assert found.threads_seen == len(found.threads) == 17
@@ -297,7 +277,7 @@ def trace_of(events):
 
 
 def test_what_cannot_be_analysed_is_the_users_error(made_up, tmp_path):
-    with refused("no image 77", remedy="last image is 2"):
+    with refused("image 77", remedy="2"):
         analyse(made_up, image=77)
     cut = tmp_path / "cut.tstrace"
     cut.write_bytes(made_up.read_bytes()[:-300])
@@ -309,17 +289,20 @@ def test_what_cannot_be_analysed_is_the_users_error(made_up, tmp_path):
 
 
 def test_tables_show_the_figures(plausible):
+    assert 500 <= len(plausible.curve) <= 1000
     text = analysis_text.report(plausible, 120)
-    assert f"{plausible.events:,} events" in text
-    assert f"{plausible.peak.objects:,} objects" in text
-    assert f"{plausible.amount('temporaries').objects:,}" in text
+    mentions(
+        text,
+        f"{plausible.events:,} events",
+        f"{plausible.peak.objects:,} objects",
+        f"{plausible.amount('temporaries').objects:,}",
+    )
     bound = next(line for line in text.splitlines() if line.startswith("lower bound"))
     assert bound.split()[2].startswith(quantity(plausible.peak.bytes, "bytes"))
-    assert "Lifetimes of" in text
-    assert "Threads" in text
+    mentions(text, "Lifetimes", "Threads")
     assert analysis_text.markdown(plausible).count("| --: ") > 10
     unfinished = TraceAnalysis({**plausible.raw, "finished": False})
-    assert "recorder was killed" in analysis_text.report(unfinished, 120)
+    assert "killed" in analysis_text.report(unfinished, 120)
 
 
 def test_a_page_and_its_files(made_up, tmp_path, capsys):
@@ -332,7 +315,7 @@ def test_a_page_and_its_files(made_up, tmp_path, capsys):
     mine.parent.mkdir()
     mine.write_text("mine")
     assert cli.main(["analyze", str(made_up), "--report", str(mine.parent)]) == 1
-    assert "contains files" in capsys.readouterr().err
+    assert str(mine.parent) in capsys.readouterr().err
     assert mine.read_text() == "mine"
 
 
@@ -345,7 +328,7 @@ def test_json_that_was_printed_can_be_reported(made_up, tmp_path, capsys):
     assert loaded.events == 30_000
     assert cli.main(["report", str(file), "-o", str(tmp_path / "pages")]) == 0
     file.write_text(file.read_text().replace('"events": 30000', '"events": "many"'))
-    with pytest.raises(UserError, match=r"analysis\.json is damaged: it was modified"):
+    with refused("analysis.json is damaged"):
         report.read(file)
 
 
