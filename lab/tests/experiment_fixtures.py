@@ -1,11 +1,8 @@
 """Simulated experiments: programs that take no time, and samples with known results."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path
-from typing import Any
 
 from conftest import Behaviour, SimulatedExecutor, World
 
@@ -34,7 +31,7 @@ def asked(kind, metric="seconds", parameter=None, at=None, allocators=(), **opti
 
 def definition(name="sweep", **changes):
     """Its program and its file are this one: files that can be hashed, but are never used."""
-    values: dict[str, Any] = {
+    values = {
         "name": name,
         "title": f"{name} and more",
         "question": "Which is best?",
@@ -122,7 +119,7 @@ class Notes(Silence):
 
 def plan_of(definition, **changes):
     allocators = tuple(World.allocator(name) for name in NAMES)
-    values: dict[str, Any] = {
+    values = {
         "program": HERE,
         "allocators": allocators,
         "reference": allocators[NAMES.index("glibc")],
@@ -178,7 +175,7 @@ def made_up(parameters, names, truth, metrics=(SECONDS,), rounds=8, noise=0.01, 
                 samples.append(sample(name, number, index, found, failure, replicate))
     question = Question(tuple(names), names[0], (*metrics, *template.metrics), 0.01, 7)
     analyses = at_points(samples, len(points), question)
-    changes: dict[str, Any] = {
+    changes = {
         "reference": names[0],
         "metrics": list(question.metrics),
         "allocators": [template.allocator(name) for name in names],

@@ -2,8 +2,6 @@
 Its options disable the network.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import json
@@ -12,7 +10,6 @@ import select
 import shutil
 import signal
 import time
-from typing import Any
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 TIMEOUT_SECONDS = 60.0
@@ -39,7 +36,6 @@ class Browser:
 
     def __init__(self, profile):
         path = program()
-        assert path is not None
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         # Away from 3 and 4, where the browser expects its pipe.
@@ -59,7 +55,7 @@ class Browser:
             os.close(end)
         self._numbers = itertools.count(1)
         self._buffer = b""
-        self.events: list[dict[str, Any]] = []
+        self.events = []
         self._session: str | None = None
         targets = self.call("Target.getTargets")["targetInfos"]
         page = next(target for target in targets if target["type"] == "page")
@@ -80,7 +76,7 @@ class Browser:
     def call(self, method, **parameters):
         """Sends a command and returns its result; events that arrive meanwhile go to `events`."""
         number = next(self._numbers)
-        message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
+        message = {"id": number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
@@ -89,8 +85,7 @@ class Browser:
             if answer.get("id") == number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
-                result: dict[str, Any] = answer["result"]
-                return result
+                return answer["result"]
 
     def _receive(self):
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -101,7 +96,7 @@ class Browser:
                 raise RuntimeError("the browser does not answer")
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\0", 1)
-        message: dict[str, Any] = json.loads(line)
+        message = json.loads(line)
         if "method" in message:
             self.events.append(message)
         return message

@@ -2,8 +2,6 @@
 of a second of processor time, and tests run it more than a hundred times.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

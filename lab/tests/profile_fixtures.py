@@ -4,8 +4,6 @@ Tests compare the output with the true heap, for heaps of any shape. tests/tools
 tests the field numbers of pprof's format, with files from the library itself.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import random

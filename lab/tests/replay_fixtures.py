@@ -3,11 +3,8 @@
 The results of a replay are compared with known numbers. The command-line tests replay real traces.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 from conftest import Behaviour, SimulatedExecutor, World
 
@@ -28,7 +25,7 @@ def line(overhead=1.5, **changes):
     bytes."""
     samples = [[event, live, int(live * overhead), 0] for event, live in LIVE]
     done = {"calls": CALLS, "bytes": dict.fromkeys(CALLS, 1000), "peak_live_bytes": 2 * MIB}
-    whole: dict[str, Any] = {
+    whole = {
         **dict.fromkeys(("latency", "ticks", "shares")),
         "schema": "tsmalloc-replay/1",
         "allocator": "liballocator.so",
@@ -76,7 +73,7 @@ def stride(overhead=1.5, **changes):
 
 def behaviour(printed, **changes):
     """A run of replay that prints this. The process takes longer and needs more than the calls."""
-    defaults: dict[str, Any] = {"seconds": 0.2, "peak_bytes": 90 * MIB}
+    defaults = {"seconds": 0.2, "peak_bytes": 90 * MIB}
     return Behaviour(stdout=json.dumps(printed) + "\n", **(defaults | changes))
 
 
@@ -104,7 +101,7 @@ class Looker:
 
 def options(traces, names, **changes):
     allocators = tuple(World.allocator(name) for name in names)
-    defaults: dict[str, Any] = {"schedules": ("asap",), "seed": 7, "rounds": 3}
+    defaults = {"schedules": ("asap",), "seed": 7, "rounds": 3}
     reference = next(a for a in allocators if a.name == "glibc")
     return Options(
         traces=tuple(traces), allocators=allocators, reference=reference, **(defaults | changes)

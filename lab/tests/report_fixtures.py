@@ -2,8 +2,6 @@
 computed; only their form is real.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -4,8 +4,6 @@ The server allocates for each request, answers with a line, and follows its mode
 loop: it sends requests when they are due, and prints output like wrk2's.
 """
 
-from __future__ import annotations
-
 SOCKETS = r"""
 #include <arpa/inet.h>
 #include <netinet/tcp.h>

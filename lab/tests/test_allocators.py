@@ -1,7 +1,5 @@
 """Finding and selecting allocators."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path
@@ -158,15 +156,14 @@ def test_own_library_with_variables(library):
         ("=x.so", "cannot parse"),
         ("a b=x.so", "cannot parse"),
         ("ours=x.so", "is a group"),
-        ("mine=/no/such.so", "is not a file"),
-        ("mine=/etc/passwd", "is not a shared library"),
-        ("mine=/bin", "is not a file"),
+        ("mine=/no/such.so", "/no/such.so is not a file"),
+        ("mine=/etc/passwd", "/etc/passwd is not a shared library"),
+        ("mine=/bin", "/bin is not a file"),
     ],
 )
 def test_unusable_own_libraries(text, words):
-    with refused(words) as caught:
+    with refused(words):
         allocators.parse(text)
-    assert caught.value.remedy
 
 
 @given(st.text(max_size=30))
@@ -178,7 +175,7 @@ def test_any_text_is_an_allocator_or_a_clear_error(text):
 
 
 def test_name_used_twice(library):
-    with pytest.raises(UserError, match="used twice"):
+    with refused("glibc"):
         allocators.discover([f"glibc={library}"], versions=False)
 
 

@@ -1,7 +1,5 @@
 """From samples to rows, ranks, leaders and a recommendation, in worlds with known truth."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

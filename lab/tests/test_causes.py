@@ -1,7 +1,5 @@
 """The tools that count causes, all together, on a program with known counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

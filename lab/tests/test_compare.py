@@ -1,17 +1,14 @@
 """A comparison of simulated programs: the order of events, and what is saved."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 from experiment_fixtures import Notes, Programs
-from refusals import refused
+from refusals import mentions, refused
 
 from tsmlab import doctor, records, render
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
@@ -56,8 +53,8 @@ def test_a_hang_is_told_by_the_references_time_or_by_the_user():
     ("change", "message", "remedy"),
     [
         ({"exit_code": 3, "stderr": "no such table"}, "exit 3\nno such table", "--expect-exit 3"),
-        ({"signal": 6}, "SIGABRT", "on its own"),
-        ({"timed_out": True}, "timed out", "--timeout"),
+        ({"signal": 6}, "SIGABRT", ""),
+        ({"timed_out": True}, "", "--timeout"),
         ({"spawn_error": {"errno": 2, "message": "not there"}}, "not there", "name"),
     ],
 )
@@ -67,10 +64,9 @@ def test_a_failing_reference_ends_it_with_a_remedy(change, message, remedy):
 
 
 def test_a_metric_that_the_reference_does_not_print_ends_it():
-    with refused("no number for metric in the output", remedy="--metric"):
-        World.comparison(
-            {"glibc": Behaviour()}, program={"metrics": (parse_custom(r"rate: (\d+)"),)}
-        )
+    program = {"metrics": (parse_custom(r"rate: (\d+)"),)}
+    with refused(remedy="--metric"):
+        World.comparison({"glibc": Behaviour()}, program=program)
 
 
 def test_output_that_varies_by_itself_fails_nobody():
@@ -125,8 +121,8 @@ def test_a_budget_too_small_for_five_rounds_is_announced():
     options = World.options(list(behaviours), rule=StopRule(time_budget_seconds=70.0))
     comparison = compare(options, executor, notes, Unkept(executor.clock)).results
     assert notes.expected == 2
-    assert any("only 2 of 5 rounds fit into 70 s" in text for text in notes.texts)
-    assert any("--time-budget 165" in text for text in notes.texts)
+    for told in ("2 of 5 rounds", "--time-budget 165"):
+        assert any(told in text for text in notes.texts)
     assert comparison.analysis.rounds == 2
     assert "few-rounds" in {w.code for w in comparison.warnings}
 
@@ -177,6 +173,7 @@ def test_a_sweep_runs_every_allocator_at_every_point_of_a_round():
             for point in (0, 1)
             for name, replicate in (("glibc", 0), ("glibc", 1), ("a", 0), ("b", 0))
         )
+        assert [s.position for s in own] == list(range(1, 9))
         assert len({s.padding_bytes for s in own}) == 1
         # Points are mixed within a round, not one after the other.
         assert [s.point for s in own] != sorted(s.point for s in own)
@@ -211,8 +208,7 @@ def test_all_forms_of_the_results_have_the_points():
     }
     for text in (render.report(comparison, 100), render.markdown(comparison)):
         assert text.index("Recommendation: ") < text.index("The winner changes: ")
-        assert "time by threads: medians (lower is better)" in text
-        assert "$ ./program {threads}" in text
+        mentions(text, "time by threads: medians (lower is better)", "$ ./program {threads}")
     table = render.report(comparison, 100).split("time by threads")[1].splitlines()
     assert next(line for line in table if line.startswith("a ")).split()[1:] == [
         *("283", "ms", "<", "9.05", "s", ">")
@@ -306,14 +302,14 @@ def test_a_column_of_mixed_units_is_refused():
     comparison = World.comparison(behaviours, program={"metrics": metrics}, check_output=False)
     (failed,) = comparison.failed_rows
     assert failed.allocator == "a"
-    assert failed.failure.text == "its number has no unit, the reference's seconds"
+    assert "seconds" in failed.failure.text
 
 
 # --- the doctor ----------------------------------------------------------------------------------
 
 
 def diagnosis(*findings, found=True):
-    resolved: Any = object() if found else None
+    resolved = object() if found else None
     return doctor.Diagnosis(("./program",), resolved, findings)
 
 
@@ -322,7 +318,7 @@ def test_a_fatal_finding_stops_it_at_once(monkeypatch):
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
     behaviours = {"glibc": Behaviour()}
     executor = SimulatedExecutor(behaviours)
-    with refused("linked statically", remedy="Link it dynamically.") as caught:
+    with refused(finding.message, remedy=finding.remedy) as caught:
         World.comparison(behaviours, executor=executor, consult_doctor=True)
     assert "--no-doctor" in caught.value.remedy
     assert not executor.requests
@@ -349,10 +345,8 @@ def test_the_doctors_warnings_are_shown_once(monkeypatch):
 
 def counted(program, provider, calls=5000):
     """A diagnosis of a run under the reference in which this library provided malloc."""
-    image: Any = SimpleNamespace(
-        pid=1, program=program, provider=provider, calls=calls, deep_bound=""
-    )
-    measurement: Any = SimpleNamespace(failed=False, exit_code=0)
+    image = SimpleNamespace(pid=1, program=program, provider=provider, calls=calls, deep_bound="")
+    measurement = SimpleNamespace(failed=False, exit_code=0)
     proof = doctor.Proof(World.allocator("glibc"), measurement, (image,))
     return doctor.Diagnosis(("./program",), None, tuple(doctor._proof_findings(proof)), (proof,))  # noqa: SLF001
 
@@ -371,23 +365,23 @@ def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, 
     text = render.report(found, 160)
     table = next(part for part in text.split("\n\n") if "95% CI" in part)
     assert any(f"  {row}  " in line for line in table.splitlines())
-    sentence = "server uses libjemalloc.so.2, so the row `glibc` measures that allocator"
+    sentence = "server uses libjemalloc.so.2"
     is_other = "jemalloc" in provider
     assert (found.served_by == {"server": "libjemalloc.so.2"}) is is_other
     assert ("linked-allocator" in [each.code for each in found.warnings]) is is_other
-    assert (f"But {sentence}." in text[: text.index(table)]) is is_other
+    assert (sentence in text[: text.index(table)]) is is_other
     assert (sentence in render.markdown(found)) is is_other
 
 
 def test_a_daemon_is_an_error_that_says_what_to_do(monkeypatch):
     behaviours = {"glibc": Behaviour(seconds=0.001)}
 
-    class Leaving(SimulatedExecutor):  # type: ignore[misc, name-defined]
+    class Leaving(SimulatedExecutor):
         def run(self, request):
             measurement = super().run(request)
             return replace(measurement, raw={**measurement.raw, "left_behind": 1})
 
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis())
-    with refused("1 process outlived it", remedy="in the foreground"):
+    with refused("1 process", remedy="foreground"):
         World.comparison(behaviours, executor=Leaving(behaviours), consult_doctor=True)
     assert World.comparison(behaviours, executor=Leaving(behaviours), consult_doctor=False)

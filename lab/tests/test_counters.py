@@ -1,7 +1,5 @@
 """Reading the output of instrumented libraries: sums over processes, and reports of damage."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

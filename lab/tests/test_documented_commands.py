@@ -2,8 +2,6 @@
 is given here. (docs/install.md runs as a whole in tests/packaging/test_install_doc.py.)
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

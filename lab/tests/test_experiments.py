@@ -2,14 +2,12 @@
 programs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 from conftest import Behaviour, World
@@ -25,7 +23,8 @@ from experiment_fixtures import (
     prints,
     single,
 )
-from refusals import refused
+from prompt import script
+from refusals import mentions, refused
 
 from tsmlab import causes, experiments, records, texts
 from tsmlab.definition import Definition, Reported
@@ -167,8 +166,7 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
 def test_each_mistake_is_named_with_its_file_and_remedy(
     tmp_path, table, key, value, message, remedy
 ):
-    changed: dict[str, Any] = {table: {key: value}}
-    path = write(tmp_path / "bad.toml", **changed)
+    path = write(tmp_path / "bad.toml", **{table: {key: value}})
     with refused(message, remedy=remedy) as caught:
         read_file(path)
     assert caught.value.message.startswith(str(path))
@@ -176,31 +174,31 @@ def test_each_mistake_is_named_with_its_file_and_remedy(
 
 
 def test_a_pair_needs_both_sides(tmp_path):
-    changes: Any = {"analysis": {"kind": '"pair"', "law": None, "first": '"glibc"'}}
-    with refused("both first and second", remedy="Name two"):
+    changes = {"analysis": {"kind": '"pair"', "law": None, "first": '"glibc"'}}
+    with refused("first and second"):
         read_file(write(tmp_path / "bad.toml", **changes))
 
 
 def test_a_mistake_in_a_table_names_the_table(tmp_path):
-    changes: dict[str, Any] = {"parameter ": {"value": "[1]"}}
-    with refused("bad.toml: parameter 2 (fit): unknown key 'value'", remedy="Did you mean values?"):
+    changes = {"parameter ": {"value": "[1]"}}
+    with refused("bad.toml: parameter 2 (fit): ", "'value'", remedy="Did you mean values?"):
         read_file(write(tmp_path / "bad.toml", **changes))
 
 
 def test_what_is_no_experiment_is_refused(tmp_path):
     path = tmp_path / "bad.toml"
-    with pytest.raises(UserError, match="No such file"):
+    with refused(str(path)):
         read_file(path)
     for content, message in (
-        (b"name = \n", "is not valid TOML"),
-        (b"name = '\xff'\n", "is not valid TOML"),
-        (b"[metric]\nname = 'a'\n", "metric is"),
+        (b"name = \n", "valid TOML"),
+        (b"name = '\xff'\n", "valid TOML"),
+        (b"[metric]\nname = 'a'\n", "metric"),
     ):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=message):
+        with refused(str(path), message):
             read_file(path)
     one, two = write(tmp_path / "one.toml"), write(tmp_path / "two.toml")
-    with pytest.raises(UserError, match=r"one\.toml and .*two\.toml have the same name, threads"):
+    with refused(str(one), str(two), "threads"):
         read_files([one, two])
 
 
@@ -229,13 +227,12 @@ def test_where_a_program_is(tmp_path, monkeypatch):
     assert resolved('"sh"').name == "sh"
     assert resolved('"sh"') != built
     built.parent.mkdir(parents=True)
-    built.write_text("#!/bin/sh\n")
-    built.chmod(0o755)
+    script(built, "#!/bin/sh\n")
     assert resolved('"sh"') == resolved('"./build/bin/sh"') == built
-    with refused("neither built ", " nor on PATH", remedy="TSMALLOC_BUILD_DIR"):
+    with refused("bench-nothing", remedy="TSMALLOC_BUILD_DIR"):
         resolved('"bench-nothing"')
     built.chmod(0o644)
-    with refused("not executable", remedy="chmod +x"):
+    with refused(str(built), remedy="chmod +x"):
         resolved('"./build/bin/sh"')
 
 
@@ -252,7 +249,7 @@ def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note():
 
     assert [allocator.name for allocator in planned("glibc", "mimalloc").allocators] == ["glibc"]
     assert notes[0].startswith("single: without mimalloc (sudo apt install libmimalloc")
-    with pytest.raises(UserError, match="none of its allocators is installed"):
+    with refused("none of its allocators"):
         planned("mimalloc")
     with refused("unknown allocator 'glibk'", remedy="Did you mean glibc?"):
         planned("glibk")
@@ -290,7 +287,7 @@ def measured(found):
 def test_rounds_arguments_and_the_time_limit_are_the_files():
     executor = Programs()
     found = only(run(executor=executor))
-    assert (found.stop.reason, found.stop.text) == ("runs", "all 3 rounds done")
+    assert found.stop.reason == "runs"
     seen = {(r.allocator.name, *r.command[1:]) for r in executor.requests}
     assert seen == {
         (name, "--threads", str(threads), "--under", name)
@@ -317,7 +314,7 @@ def test_an_experiment_whose_reference_fails_costs_only_itself():
 
     outcome = run(definition("bad"), single("good"), executor=Programs(pick))
     assert [each.subject for each in outcome.results.parts] == ["good"]
-    assert "fails under the reference glibc at threads=1: exit 3" in outcome.error.message
+    assert "glibc at threads=1: exit 3" in outcome.error.message
 
 
 def test_findings_are_those_that_the_file_asks_for():
@@ -374,22 +371,15 @@ def run_one(executor):
 
 def test_a_failing_program_is_no_count(monkeypatch, tmp_path):
     request = run_one(Programs())
-    failed = SimulatedEnd()
+    failed = SimpleNamespace(failed=True, failure_text=lambda: "exit 9")
     monkeypatch.setattr(causes.strace, "count", lambda *_: (failed, {}))
     found = causes.count(request, 0, tmp_path, [causes.system_calls])
     assert found.counts == {}
-    assert found.notes == ["the program failed under strace: exit 9."]
+    (note,) = found.notes
+    assert "exit 9" in note
     # Other allocators' libraries have no internal counters.
     glibc = replace(request, allocator=World.allocator("glibc"))
     assert causes.inside(glibc, tmp_path) == ({}, [])
-
-
-class SimulatedEnd:
-    failed = True
-
-    @staticmethod
-    def failure_text():
-        return "exit 9"
 
 
 # --- how it ends ----------------------------------------------------------------------------------
@@ -459,11 +449,11 @@ def test_markdown_has_tables_reported_ones_and_the_machine():
     reported = Reported("D", "a phenom", ["allocator", "s"], [["ptmalloc", 5.142]], "32 threads")
     found = run(definition(reported=[reported], analyses=[asked("order")])).results
     markdown = texts.formatted(found, "markdown")
-    for part in ("**sweep: sweep and more**", "| ptmalloc | 5.142 |", "Reported (D; a phenom)"):
-        assert part in markdown
-    assert "32 threads" in markdown
-    assert re.search(r"(?m)^\| glibc 1.0 +\|", markdown) or "| glibc 1.0 |" in markdown
-    assert found.parts[0].machine.kernel in markdown
+    mentions(
+        markdown, "**sweep: sweep and more**", "| ptmalloc | 5.142 |", "Reported (D; a phenom)"
+    )
+    mentions(markdown, "32 threads", found.parts[0].machine.kernel)
+    assert re.search(r"(?m)^\| glibc 1.0 +\|", markdown)
 
 
 def test_where_higher_is_better_more_is_green():

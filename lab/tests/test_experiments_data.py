@@ -1,7 +1,5 @@
 """The shipped experiments: each file can run, and its parts fit together."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,15 +1,15 @@
 """Findings in made-up sweeps: verdicts, figures, and both outcomes of each question."""
 
-from __future__ import annotations
-
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
 from experiment_fixtures import CRASH, THREADS, amdahl_seconds, asked, made_up, sample
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from refusals import mentions
 
 from tsmlab import records
 from tsmlab.findings import find, usable_processors
@@ -60,8 +60,8 @@ def test_a_pair_is_decided_by_its_ratio(first, verdict):
     finding = only(constant(a=first, b=1.0), asked("pair", first="a", second="b"))
     assert finding.verdict == verdict
     assert covers(finding.estimates["ratio"], first)
-    assert finding.text.startswith("time, a to b: ")
-    assert ("would resolve it" in finding.text) == (verdict == "unresolved")
+    assert "a to b" in finding.text
+    assert bool(re.search(r"\d+ more rounds", finding.text)) == (verdict == "unresolved")
 
 
 def test_a_pair_may_be_equal_better_when_higher_or_not_there():
@@ -73,7 +73,7 @@ def test_a_pair_may_be_equal_better_when_higher_or_not_there():
     )
     assert only(made, asked("pair", "rate", first="a", second="b")).verdict == "a is better"
     finding = only(constant(a=1.0, b=1.0), asked("pair", first="a", second="gone"))
-    assert (finding.verdict, finding.text) == ("cannot be told", "gone did not take part.")
+    assert (finding.verdict, "gone" in finding.text) == ("cannot be told", True)
 
 
 def test_a_pair_may_depend_on_the_point():
@@ -100,7 +100,7 @@ def test_the_counts_that_were_asked_for_stand_beside_a_pair():
     made = made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, causes=causes)
     shown = ["lock_waits", "reused_bytes", "unknown"]
     finding = only(made, asked("pair", first="a", second="b", show=shown))
-    assert finding.text.endswith("Counted at threads=8: lock waits 90.0k to 5.")
+    assert "threads=8: lock waits 90.0k to 5" in finding.text
 
 
 # --- order ----------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_a_leader_with_those_not_told_apart_and_the_losers():
     seconds = {"tsmalloc": 0.9, "mimalloc": 0.902, "jemalloc": 1.4, "glibc": 2.0, "lock": 20.0}
     finding = only(constant(**seconds), asked("order"))
     assert finding.verdict == "tsmalloc leads, not distinguishable from 1"
-    assert finding.text == "Best in time: tsmalloc ~ mimalloc < jemalloc < glibc < lock."
+    assert "tsmalloc ~ mimalloc < jemalloc < glibc < lock" in finding.text
     assert covers(finding.estimates["glibc to tsmalloc"], 2.0 / 0.9)
     assert only(constant(a=1.0, b=2.0), asked("order")).verdict == "a leads"
     assert only(constant(a=1.0, b=1.0), asked("order")).verdict == "no single winner"
@@ -121,10 +121,8 @@ def test_a_leader_with_those_not_told_apart_and_the_losers():
 def test_the_winner_changes_only_if_both_are_shown():
     finding = only(made_up([THREADS], ["glibc", "tcmalloc"], crossing), asked("order"))
     assert finding.verdict == "the winner changes"
-    assert finding.text == (
-        "Best in time: glibc < tcmalloc at threads=1; tcmalloc < glibc at threads=2 and threads=4 "
-        "and threads=8. glibc is ahead of tcmalloc at threads=1, but behind it at threads=8."
-    )
+    assert re.search("glibc < tcmalloc at threads=1; tcmalloc < glibc at .*threads=8", finding.text)
+    assert re.search("glibc .* tcmalloc at threads=1, .* threads=8", finding.text)
     quiet = made_up([THREADS], ["glibc", "tcmalloc"], lambda _n, _p: {"seconds": 1.0})
     assert only(quiet, asked("order")).verdict == "no single winner; no change of order shown"
 
@@ -140,22 +138,22 @@ def test_the_order_behind_a_winner_may_change_or_stay():
     made = made_up([THREADS], list(steady), lambda name, _: {"seconds": steady[name]})
     finding = only(made, asked("order", allocators=["a", "b"]))
     assert finding.verdict == "a leads everywhere; the same order"
-    assert finding.text == "Best in time: a < b everywhere."
+    assert "a < b everywhere" in finding.text
 
 
 def test_a_change_over_one_parameter_is_none_over_the_other():
     made = made_up([THREADS, SHAPE], ["glibc", "tcmalloc"], crossing)
     over_threads = only(made, asked("order", parameter="threads"))
     over_shapes = only(made, asked("order", parameter="shape"))
-    assert "glibc is ahead of tcmalloc" in over_threads.text
-    assert "is ahead of" not in over_shapes.text
+    assert "ahead of" in over_threads.text
+    assert "ahead of" not in over_shapes.text
 
 
 def test_a_point_where_the_other_failed_is_no_victory():
     finding = only(made_up([THREADS], ["glibc", "tcmalloc"], crashes_with_eight), asked("order"))
     assert finding.verdict.startswith("tcmalloc leads everywhere")
     assert "threads=8" not in finding.text
-    assert finding.text.endswith("Excluded where runs failed: glibc.")
+    assert "failed: glibc" in finding.text
 
 
 def test_of_many_allocators_the_first_group_is_told():
@@ -163,7 +161,7 @@ def test_of_many_allocators_the_first_group_is_told():
     made = made_up([THREADS], list(seconds), lambda name, _: {"seconds": seconds[name]})
     finding = only(made, asked("order"))
     assert finding.verdict == "a0 leads everywhere; the same order"
-    assert finding.text == "Not reliably behind the best in time: a0 everywhere."
+    assert ("a0 everywhere" in finding.text, "a1" in finding.text) == (True, False)
 
 
 def test_equal_allocators_seldom_have_a_winner():
@@ -192,8 +190,7 @@ def test_the_serial_fraction_and_who_leaves_the_law():
     assert finding.verdict == "1 of 2 deviate from the law"
     for name, value in serial.items():
         assert covers(finding.estimates[f"serial fraction of {name}"], value, 0.5)
-    assert "on 4 processors: good 0.1" in finding.text
-    assert "at 8" in finding.text
+    mentions(finding.text, "on 4 processors: good 0.1", "at 8")
     assert [curve.allocator for curve in finding.curves] == ["good", "bad"]
     assert [x for x, _ in finding.curves[0].points] == [1.0, 2.0, 4.0, 8.0]
 
@@ -207,7 +204,7 @@ def test_linear_growth_confirmed_and_refuted():
     )
     finding = only(made, asked("fit", parameter="iterations", expected="linear"))
     assert finding.verdict == "refuted for 1 of 2"
-    assert "time ~ iterations^k (expected: linear), k: tree 1.0" in finding.text
+    assert "tree 1.0" in finding.text
     for name, power in powers.items():
         assert covers(finding.estimates[f"exponent of {name}"], power)
     assert finding.curves[1].label == "x^1.46"
@@ -239,21 +236,20 @@ def test_a_limit_names_what_is_shown_to_rise_above_it(limit, told):
 def test_a_part_of_the_sweep_is_named_once():
     made = made_up([SHAPE, THREADS], ["glibc", "tcmalloc"], crossing)
     finding = only(made, asked("order", at={"shape": "mixed"}))
-    assert finding.text.startswith("shape=mixed: Best in time: glibc < tcmalloc at threads=1;")
+    assert finding.text.startswith("shape=mixed: ")
     assert finding.text.count("mixed") == 1
 
 
 @pytest.mark.parametrize("kind", ["pair", "order", "fit"])
 def test_what_was_not_measured_is_said(kind):
-    question = asked(kind, "free_blocks", first="a", second="b")  # type: ignore[arg-type]
+    question = asked(kind, "free_blocks", first="a", second="b")
     finding = only(made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}), question)
-    assert finding.verdict == "cannot be told"
-    assert finding.text == "free blocks was not measured."
+    assert (finding.verdict, "free blocks" in finding.text) == ("cannot be told", True)
 
 
 def test_a_fit_needs_a_parameter_with_numbers():
     made = made_up([SHAPE], ["a", "b"], lambda _n, _p: {"seconds": 1.0})
-    assert only(made, asked("fit")).text == "No numeric parameter is swept."
+    assert only(made, asked("fit")).verdict == "cannot be told"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Amdahl's law and exponents: fitted to made-up data, compared with scipy, and their coverage."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -31,9 +29,7 @@ def test_a_table_has_the_rounds_that_all_have():
 def fitted(serial, processors=8, rounds=5, noise=0.0, seed=1):
     time = amdahl_seconds(serial, processors or 1000)
     logs = np.array(noisy_logs(list(map(time, THREADS)), rounds, noise, seed))
-    found = fits.amdahl(THREADS, logs, processors)
-    assert found is not None
-    return found
+    return fits.amdahl(THREADS, logs, processors)
 
 
 @given(st.floats(0.0, 1.0), st.sampled_from([2, 4, 8, None]))
@@ -104,9 +100,7 @@ def test_noise_alone_seldom_leaves_the_law():
 
 
 def grown(truth, xs=SIZES, rounds=5, noise=0.01, seed=1):
-    found = fits.growth(xs, np.array(noisy_logs([truth(x) for x in xs], rounds, noise, seed)))
-    assert found is not None
-    return found
+    return fits.growth(xs, np.array(noisy_logs([truth(x) for x in xs], rounds, noise, seed)))
 
 
 @pytest.mark.parametrize("exponent", [-0.5, 0.0, 1.0, 1.45, 2.0])

@@ -1,7 +1,5 @@
 """The gate on simulated programs: verdicts by intervals, and its files."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -12,19 +10,10 @@ from xml.etree import ElementTree
 import pytest
 import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
-from refusals import refused
+from refusals import mentions, refused
 
 from tsmlab import gate_text, records, stats, texts
-from tsmlab.errors import UserError
-from tsmlab.gate import (
-    Options,
-    Side,
-    check_machine,
-    gate,
-    judge,
-    read_baseline,
-    verdict_of,
-)
+from tsmlab.gate import Options, Side, check_machine, gate, judge, read_baseline, verdict_of
 from tsmlab.journal import Unkept
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
 from tsmlab.progress import Silence
@@ -54,21 +43,14 @@ def judged(new, old=None, seed=1, before=None, **changes):
     """old: a baseline in the same rounds."""
     executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
     glibc = World.allocator("glibc")
+    paired = StopRule(min_rounds=5, max_rounds=40, time_budget_seconds=1e9)
+    plain = {"limits": LIMITS, "metrics": BUILT_IN, "seed": 7}
+    plain |= {"rule": paired if old else StopRule(runs=10)}
     options = Options(
         candidate=Side(NEW, glibc),
         baseline=None if old is None else Side(OLD, glibc),
         before=before,
-        **(
-            {
-                "limits": LIMITS,
-                "metrics": BUILT_IN,
-                "seed": 7,
-                "rule": StopRule(min_rounds=5, max_rounds=40, time_budget_seconds=1e9)
-                if old
-                else StopRule(runs=10),
-            }
-            | changes
-        ),
+        **(plain | changes),
     )
     outcome = gate(options, executor, Silence(), Unkept(executor.inner.clock))
     assert outcome.error is None
@@ -77,12 +59,10 @@ def judged(new, old=None, seed=1, before=None, **changes):
 
 
 def row(results, metric=TIME):
-    assert results.gate is not None
     return next(each for each in results.gate.rows if each.metric == metric)
 
 
 def verdict_of_all(results):
-    assert results.gate is not None
     return verdict_of(results.gate, results.failed_rows)
 
 
@@ -209,21 +189,19 @@ def test_a_baseline_of_other_work_is_told(command, warned):
 
 def test_what_is_no_baseline_is_named(tmp_path):
     file = tmp_path / "base.json"
-    with refused("no such baseline", remedy=f"tsmalloc gate --export-json {file}"):
-        read_baseline(file)
-    for text, words in (("{}", "no schema"), ('{"schema": "tsmalloc-gate/1"}', "tsmalloc-gate/1"),
-                        ("{", "not JSON")):  # fmt: skip
-        file.write_text(text)
-        with pytest.raises(UserError, match=words):
-            read_baseline(file)
-    file.write_text(records.to_json(Study.of("compare", [judged(Behaviour()).comparison])))
-    with pytest.raises(UserError, match="not by a gate"):
+    with refused(str(file), remedy=f"tsmalloc gate --export-json {file}"):
         read_baseline(file)
     kept = judged(Behaviour())
     none = replace(kept, parts=[replace(kept.comparison, samples=[])])
-    file.write_text(records.to_json(none))
-    with pytest.raises(UserError, match="no successful run"):
-        read_baseline(file)
+    for text, words in (
+        ("{", "JSON"),
+        ('{"schema": "tsmalloc-gate/1"}', "tsmalloc-gate/1"),
+        (records.to_json(Study.of("compare", kept.parts)), "`tsmalloc compare`"),
+        (records.to_json(none), "no successful run"),
+    ):
+        file.write_text(text)
+        with refused(str(file), words):
+            read_baseline(file)
 
 
 def test_a_time_of_another_machine_is_refused():
@@ -244,8 +222,6 @@ def test_welchs_interval_is_scipys(sizes):
     interval = expected.confidence_interval(0.95)
     assert found.ratio == pytest.approx(math.exp(sum(one) / len(one) - sum(other) / len(other)))
     # Ours rounds degrees of freedom down to whole ones: never narrower, and hardly wider.
-    assert found.low is not None
-    assert found.high is not None
     assert math.exp(interval.low) * 0.99 < found.low <= math.exp(interval.low)
     assert math.exp(interval.high) <= found.high < math.exp(interval.high) * 1.01
 
@@ -268,15 +244,13 @@ def regressed():
 def test_the_text_says_what_failed_and_what_would_help(regressed):
     text = texts.report(regressed, 120)
     assert "REGRESSION peak memory: +5.0% [+5.0, +5.0], limit +3.0%" in text
-    assert "UNRESOLVED time: " in text
-    assert "$ ./new -x" in text
-    assert "against $ ./old -x, in the same rounds" in text
+    mentions(text, "UNRESOLVED time: ", "$ ./new -x", "$ ./old -x")
     markdown = texts.markdown(regressed)
     assert markdown.startswith("### ❌ tsmalloc gate: regression\n")
     assert "| peak memory | 20.0M | 21.0M | +5.0% [+5.0, +5.0] | +3.0% | regression |" in markdown
     same = judged(Behaviour(), Behaviour())
     assert texts.markdown(same).startswith("### ✅ tsmalloc gate: pass\n")
-    assert "PASS: within all limits" in texts.report(same, 120)
+    assert "PASS: " in texts.report(same, 120)
 
 
 def test_junit_has_a_test_for_each_metric(regressed):

@@ -1,7 +1,5 @@
 """The journal of a study: a resumed study ends as if it had never been interrupted."""
 
-from __future__ import annotations
-
 import json
 import math
 import resource
@@ -16,7 +14,6 @@ from refusals import refused
 from tsmlab import journal as journals
 from tsmlab import records
 from tsmlab.compare import compare
-from tsmlab.errors import UserError
 from tsmlab.journal import Header, Journal, Part, Unkept
 from tsmlab.metrics import TIME
 from tsmlab.progress import Silence
@@ -202,7 +199,7 @@ def test_damage_in_the_middle_is_named(tmp_path, whole, damage):
     lines[5] = damage
     path = tmp_path / "damaged.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n")
-    with refused("damaged.jsonl: line 6 is damaged", remedy="Start over"):
+    with refused("damaged.jsonl: line 6"):
         Journal.resume(path)
     assert path.read_bytes() == b"\n".join(lines) + b"\n"
 
@@ -217,26 +214,25 @@ def test_a_value_of_another_kind_is_named(tmp_path, whole):
     with Journal.resume(path) as journal:
         executor = Programs(pick())
         outcome = go_on(BOTH, executor, [], None, journal)
-    assert f"{path}: line 21 is damaged" in outcome.error.message
+    assert f"{path}: line 21" in outcome.error.message
     assert len(outcome.results.parts[0].samples) > 5
 
 
 def test_what_is_no_journal_is_refused(tmp_path, whole):
     path = tmp_path / "none.jsonl"
-    with pytest.raises(UserError, match="No such file"):
+    with refused(str(path)):
         Journal.resume(path)
     first = whole[1].read_bytes().splitlines()[0]
     for content, words in (
-        (b"", "no complete line"),
-        (first, "no complete line"),
-        (first[:-20] + b"\n", "is not JSON"),
+        (b"", "complete line"),
+        (first, "complete line"),
+        (first[:-20] + b"\n", "JSON"),
         (b'{"schema": "tsmalloc-bench/1"}\n', "'tsmalloc-bench/1'"),
         (b'{"schema": "tsmalloc-journal/1"}\n', "'tsmalloc-journal/1'"),
     ):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=words) as caught:
+        with refused(str(path), words):
             Journal.resume(path)
-        assert caught.value.remedy
 
 
 # --- resuming -------------------------------------------------------------------------------------
@@ -300,13 +296,13 @@ def test_what_was_changed_is_named_and_refused(tmp_path, name, gone):
 def test_another_version_machine_or_choice_of_allocators_is_refused(tmp_path):
     now, _ = files_world(tmp_path)
     begun = now()
-    with pytest.raises(UserError, match=r"started by tsmalloc 0\.0\.1"):
+    with refused("0.0.1"):
         replace(begun, tsmalloc_version="0.0.1").check(begun)
     elsewhere = replace(begun, machine=replace(begun.machine, kernel="1.0"))
-    with pytest.raises(UserError, match=r"another machine: kernel was 1\.0"):
+    with refused("kernel was 1.0"):
         elsewhere.check(begun)
     more = replace(begun, allocators=[*begun.allocators, AllocatorInfo.of(World.allocator("x"))])
-    with pytest.raises(UserError, match="the installed allocators"):
+    with refused("allocators"):
         begun.check(more)
 
 
@@ -314,7 +310,7 @@ def test_another_version_machine_or_choice_of_allocators_is_refused(tmp_path):
 
 
 def test_only_one_process_writes_a_journal(tmp_path):
-    with begin(tmp_path) as journal, pytest.raises(UserError, match="another process is writing"):
+    with begin(tmp_path) as journal, refused("another process"):
         Journal.resume(journal.path)
     Journal.resume(journal.path).__exit__(None, None, None)
 
@@ -332,7 +328,7 @@ def test_the_latest_journal_is_found(tmp_path, monkeypatch):
     with begin(tmp_path):
         pass
     monkeypatch.setattr("os.getuid", lambda: 12345)
-    with pytest.raises(UserError, match="no journal"):
+    with refused("no journal"):
         journals.latest("compare", [tmp_path])
 
 
@@ -348,7 +344,7 @@ def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path):
     (tmp_path / "file").write_text("")
     with Journal.begin(header(), [tmp_path / "file", tmp_path / "good"]) as journal:
         assert journal.path.parent == tmp_path / "good"
-    with pytest.raises(UserError, match="could not create a journal anywhere"):
+    with refused(str(tmp_path / "file")):
         Journal.begin(header(), [tmp_path / "file"])
 
 

@@ -2,8 +2,6 @@
 requested, never more than half of what is free, and never in this process.
 """
 
-from __future__ import annotations
-
 import resource
 
 import pytest

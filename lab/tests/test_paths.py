@@ -1,13 +1,11 @@
 """The two locations of the lab's files: a checkout, and the home of an installed lab."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
+from refusals import mentions, refused
 
 from tsmlab import paths
-from tsmlab.errors import UserError
 from tsmlab.experiments import default_folder
 from tsmlab.traces.workloads import corpus
 
@@ -23,7 +21,7 @@ def package(tmp_path, monkeypatch):
 
 
 def remedy_of_a_missing_tool():
-    with pytest.raises(UserError, match="measure is missing") as caught:
+    with refused("measure") as caught:
         paths.tool("measure")
     return caught.value.remedy
 
@@ -50,8 +48,7 @@ def test_a_home_has_the_libraries_the_tools_and_the_data(package):
 def test_what_an_installation_lacks_pip_or_its_package_brings(package):
     (package / "home").mkdir()
     remedy = remedy_of_a_missing_tool()
-    assert "-m pip install --force-reinstall" in remedy
-    assert sys.executable in remedy
+    mentions(remedy, "-m pip install --force-reinstall", sys.executable)
 
 
 def test_what_an_installation_lacks_its_package_brings_even_if_all_is_gone(package):

@@ -1,7 +1,5 @@
 """The errors of estimates, on simulated heaps with known truth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

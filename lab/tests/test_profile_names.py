@@ -1,7 +1,5 @@
 """Names of functions stay correct when shortened."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

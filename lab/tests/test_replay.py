@@ -1,12 +1,12 @@
 """`tsmalloc replay` with simulated replays: what it runs, what it saves, what it finds."""
 
-from __future__ import annotations
-
 import json
+import re
 from pathlib import Path
 
 import pytest
-from conftest import Behaviour, SimulatedExecutor, World
+from conftest import Behaviour, SimulatedExecutor, run_request
+from prompt import script
 from refusals import refused
 from replay_fixtures import (
     CALLS,
@@ -24,7 +24,6 @@ from replay_fixtures import (
 from tsmlab import records
 from tsmlab.allocators import file_sha256
 from tsmlab.errors import UserError
-from tsmlab.measuring import RunRequest
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
 from tsmlab.traces import files, replay_text
@@ -46,17 +45,13 @@ def trace(tmp_path):
     return tmp_path / "work.tstrace"
 
 
-def request(command, stdout):
-    return RunRequest(tuple(command), World.allocator("glibc"), {}, None, stdout, None, None, None)
-
-
 # --- one replay -----------------------------------------------------------------------------------
 
 
 def measured(printed, tmp_path, **changes):
     executor = SimulatedExecutor({"glibc": Behaviour(stdout=printed, seconds=2.0, **changes)})
-    asked = request([str(PROGRAM), "--schedule", "asap", "x.tstrace"], tmp_path / "stdout")
-    return ReplayExecutor(executor, PROGRAM).run(asked)
+    words = (str(PROGRAM), "--schedule", "asap", "x.tstrace")
+    return ReplayExecutor(executor, PROGRAM).run(run_request(*words, stdout=tmp_path / "stdout"))
 
 
 def test_time_and_memory_are_what_replay_says_of_itself(tmp_path):
@@ -72,7 +67,8 @@ def test_another_program_and_a_failed_replay_are_left_as_they_are(tmp_path):
     failed = measured(json.dumps(line()), tmp_path, exit_code=2)
     assert (failed.wall_ns, failed.extra) == (2_000_000_000, {})
     executor = SimulatedExecutor({"glibc": Behaviour(stdout="42\n", seconds=2.0)})
-    other = ReplayExecutor(executor, PROGRAM).run(request(["/bin/true"], tmp_path / "stdout"))
+    asked = run_request("/bin/true", stdout=tmp_path / "stdout")
+    other = ReplayExecutor(executor, PROGRAM).run(asked)
     assert (other.wall_ns, other.extra) == (2_000_000_000, {})
 
 
@@ -196,17 +192,12 @@ def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace):
     assert (told.program.number, told.program.name, told.program.events) == (2, "perl", 225)
     assert [each.number for each in told.others] == [3, 0, 5, 4, 1]
     (said,) = [text for text in replay_text.heading(replays_of(results)) if "--image" in text]
-    assert said == (
-        "one of 6 programs in the trace: perl (image 2, 225 events); not replayed (choose with "
-        "--image N): sh (image 3, 30,000 events), sh (image 0, 264 events), sh (image 5, 11 "
-        "events) and 2 more"
-    )
+    assert re.findall(r"image (\d), ([\d,]+) events", said) == [
+        *(("2", "225"), ("3", "30,000"), ("0", "264"), ("5", "11"))
+    ]
+    assert "2 more" in said
     alone = replayed(trace, {"glibc": behaviour(line())}).results
     assert not any("--image" in text for text in replay_text.heading(replays_of(alone)))
-
-
-def told_of(results):
-    return replays_of(results)[0].trace
 
 
 def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace):
@@ -268,16 +259,14 @@ def test_a_failure_under_one_allocator_is_a_row(trace):
     results = replayed(trace, behaviours).results
     (failed,) = results.failed_rows
     assert failed.allocator == "bad"
-    assert failed.failure is not None
     assert failed.failure.stderr_tail == "replay: 3 blocks are corrupt"
     (found,) = replays_of(results)
     bad = found.finding("bad")
-    assert bad is not None
     assert (bad.runs, bad.peak_bytes, bad.same_memory) == (0, None, None)
 
 
 def test_a_reference_that_fails_ends_it(trace):
-    with pytest.raises(UserError, match="fails under the reference glibc: exit 2"):
+    with refused("glibc: exit 2"):
         replayed(trace, {"glibc": behaviour(line(), exit_code=2)})
 
 
@@ -308,10 +297,9 @@ def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path):
 
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
     outcome = replayed(traces, {"glibc": behaviour(line())}, looker=Picky())
-    assert outcome.error is not None
     assert "is not a trace" in outcome.error.message
     assert [r.trace.name for r in replays_of(outcome.results)] == ["one"]
-    with pytest.raises(UserError):
+    with refused("two.tstrace"):
         replayed(list(reversed(traces)), {"glibc": behaviour(line())}, looker=Picky())
 
 
@@ -330,23 +318,20 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path):
 
 
 def test_traces_are_looked_at_before_anything_takes_time(tmp_path):
-    with refused("no such trace", remedy="tsmalloc record"):
+    with refused("none.tstrace", remedy="tsmalloc record"):
         files.check_traces([tmp_path / "none.tstrace"])
-    with pytest.raises(UserError, match="is a directory"):
+    with refused(str(tmp_path)):
         files.check_traces([tmp_path])
 
 
 def test_the_complaint_of_the_reader_is_passed_on(tmp_path, monkeypatch):
     (tmp_path / "bin").mkdir()
-    tool = tmp_path / "bin" / "trace"
-    tool.write_text('#!/bin/sh\necho "trace: $2 is damaged; record it again." >&2\nexit 1\n')
-    tool.chmod(0o755)
+    complains = '#!/bin/sh\necho "trace: $2 is damaged; record it again." >&2\nexit 1\n'
+    script(tmp_path / "bin" / "trace", complains)
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
     for read in (files.look_into, lambda trace: list(files.chunks(trace))):
-        with pytest.raises(UserError) as caught:
+        with refused("x.tstrace is damaged.", remedy="Record it again."):
             read(Path("x.tstrace"))
-        assert caught.value.message == "x.tstrace is damaged."
-        assert caught.value.remedy == "Record it again."
 
 
 def image(number, events, birth="exec", parent=None):
@@ -360,7 +345,6 @@ def test_a_replay_begins_with_the_program_whose_family_has_most_events():
     assert trace.family(1) == {1, 2}
     assert trace.busiest.number == 0
     assert trace.chosen(3).number == 3
-    with refused("image 2 was forked", remedy="image 1"):
-        trace.chosen(2)
-    with refused("no image 4", remedy="3"):
-        trace.chosen(4)
+    for number, remedy in ((2, "image 1"), (4, "3")):
+        with refused(f"image {number}", remedy=remedy):
+            trace.chosen(number)

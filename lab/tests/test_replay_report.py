@@ -1,13 +1,12 @@
 """Reports of replays: the terminal's text, Markdown, CSV, the page, its figures."""
 
-from __future__ import annotations
-
 import csv
 import io
+import re
 from pathlib import Path
 
 import pytest
-from refusals import refused
+from refusals import mentions, refused
 from replay_fixtures import MIB, behaviour, latency, line, replayed, stride
 
 from tsmlab import records, report, texts
@@ -53,8 +52,8 @@ def schedules(trace):
 
 def test_one_replay_has_times_verdicts_memory_and_latencies(one):
     text = texts.report(one, 120)
-    assert "replay of work: 225 calls of 3 threads; at most 2.00M requested at once" in text
-    assert "asap: 6 rounds, 18 runs, seed 7; stopped: all 6 rounds done" in text
+    assert re.search("replay of work: 225 calls of 3 threads.* 2.00M", text)
+    assert "asap: 6 rounds, 18 runs, seed 7" in text
     assert "tsmalloc: -20.0%" in " ".join(text.split())
     memory = next(row for row in text.splitlines() if row.split()[:2] == ["tsmalloc", "2.50M"])
     assert memory.split() == ["tsmalloc", "2.50M", "1.25M", "195K", "25.00%", "25.00%"]
@@ -71,23 +70,23 @@ def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace):
     behaviours = {"glibc": behaviour(stride()), "odd": behaviour(stride())}
     results = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results
     text = texts.report(results, 120)
-    assert "addresses: the same in all runs of each of 2 allocators" in text
-    assert "memory at every sample: the same in all runs of each of 2 allocators" in text
+    for what in ("addresses", "memory at every sample"):
+        assert re.search(f"{what}: the same .* 2 allocators", text)
     assert "stride: shares of 6 ticks" in text
     thread = next(row for row in text.splitlines() if row.split()[:2] == ["0", "3"])
     assert thread.split() == ["0", "3", "4", "3.4", "1.1765", "0"]
     results = replayed(trace, behaviours, rounds=1, schedules=("stride",)).results
-    assert "addresses: the same in all runs of glibc\n" in texts.report(results, 120)
+    assert re.search(r"addresses: the same .* glibc\n", texts.report(results, 120))
     printed = line()
     printed["planned"] = printed["planned"] | {"left_out": 25}
     results = replayed(trace, {"glibc": behaviour(printed)}).results
-    assert "skipped: 25 calls on objects" in texts.report(results, 120)
+    assert "skipped: 25 calls" in texts.report(results, 120)
     alone = stride()
     alone["planned"] = alone["planned"] | {"threads": 1}
     results = replayed(
         trace, {"glibc": behaviour(alone)}, rounds=None, schedules=("lottery", "stride")
     ).results
-    assert "one thread, all schedules are the same" in texts.report(results, 120)
+    assert "one thread" in texts.report(results, 120)
 
 
 def test_schedules_stand_side_by_side(schedules):
@@ -98,9 +97,9 @@ def test_schedules_stand_side_by_side(schedules):
     assert best.count("10.00% (10.00%)") == 3
     odd = next(row for row in text.splitlines() if row.startswith("odd"))
     assert odd.count("(differs)") == 1, "it changes with its second run, under the first schedule"
-    assert "round-robin: addresses: differ between runs of odd; the same for 2" in text
-    assert "lottery, stride: addresses: the same in all runs of each of 3 allocators" in text
-    assert "with one thread" not in text
+    assert re.search("round-robin: addresses: differ .* odd; .* 2", text)
+    assert re.search("lottery, stride: addresses: the same .* 3 allocators", text)
+    assert "one thread" not in text
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -111,8 +110,7 @@ def test_no_table_is_cut(one, schedules, width):
 
 def test_markdown_has_the_same_tables(one, schedules):
     text = texts.markdown(one)
-    assert "| tsmalloc | 2.50M | 1.25M | 195K | 25.00% | 25.00% |" in text
-    assert "Measured on" in text
+    mentions(text, "| tsmalloc | 2.50M | 1.25M | 195K | 25.00% | 25.00% |", "Measured on")
     assert "| lock-best | 10.00% (10.00%) |" in texts.markdown(schedules)
 
 
@@ -132,8 +130,7 @@ def test_a_failure_is_told_under_its_schedule(trace):
     }
     results = replayed(trace, behaviours, rounds=None, schedules=("lottery", "stride")).results
     text = texts.report(results, 120)
-    assert "stride: FAILED bad: exit 2" in text
-    assert "3 blocks are corrupt" in text
+    mentions(text, "stride: FAILED bad: exit 2", "3 blocks are corrupt")
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -192,7 +189,7 @@ def given(**changes):
     ],
 )
 def test_options_that_mean_nothing_are_refused(contradiction):
-    with refused("has no effect under", remedy="--schedule"):
+    with refused(f"--{next(iter(contradiction))}", remedy="--schedule"):
         command.options_of([Path("x.tstrace")], given(**contradiction))
 
 

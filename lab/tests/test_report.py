@@ -1,7 +1,5 @@
 """Reports as files and pages: structure, escaping, size, and other files in the folder."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools
@@ -16,10 +14,10 @@ from pathlib import Path
 import pytest
 import replay_fixtures
 import report_fixtures as fixtures
+from refusals import mentions, refused
 
 from tsmlab import cli, records, render, report, study, texts
 from tsmlab.commands.studies import publish
-from tsmlab.errors import UserError
 from tsmlab.report import folder, html, vega, writing
 from tsmlab.report.page import Figure, Page, Section, table_of
 from tsmlab.study import Study
@@ -92,8 +90,7 @@ def replay_page(tmp_path_factory):
 
 @pytest.fixture(params=["comparison", "experiment", "replay"])
 def page(request):
-    text: str = request.getfixturevalue(f"{request.param}_page")
-    return text
+    return request.getfixturevalue(f"{request.param}_page")
 
 
 # --- structure ------------------------------------------------------------------------------------
@@ -130,7 +127,6 @@ def digest(script):
 def test_nothing_is_loaded_and_only_known_scripts_run(page):
     outline = Outline(page)
     policies = [v["content"] for v in outline.all("meta") if "http-equiv" in v]
-    assert policies[0] is not None
     assert policies[0].startswith("default-src 'none'")
     assert "unsafe-eval" not in policies[0]
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
@@ -195,7 +191,6 @@ def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_
     wanted = ["answer", "results", "s-sweep-seconds", "s-ratios"]
     assert [i for i in ids if i in wanted] == wanted
     assert [i for i in ids if i.startswith(("counted-at", "reported"))]
-    assert "not mixed with ours" in experiment_page
     assert "Recommendation" not in experiment_page
 
 
@@ -205,7 +200,6 @@ def test_the_recommendation_is_the_first_sentence(small, comparison_page):
 
 
 def test_page_says_the_command_to_use(small, comparison_page):
-    assert small.analysis.recommended is not None
     library = small.allocator(small.analysis.recommended).path
     assert f"LD_PRELOAD={library} " in comparison_page
 
@@ -259,7 +253,6 @@ def test_data_of_figures_cannot_end_their_element():
     assert Outline(page).stack == []
     assert page.count("<script>") == 1
     data = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
-    assert data is not None
     assert json.loads(data[1])[0]["data"] == {"columns": {"series": [name]}}
 
 
@@ -284,6 +277,9 @@ def test_experiments_on_all_allocators_stay_small(name):
 # --- the folder -----------------------------------------------------------------------------------
 
 
+FILES = {"index.html", "results.json", "results.md", "runs.csv", folder.LIST}
+
+
 def listing(path):
     return {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()}
 
@@ -291,25 +287,16 @@ def listing(path):
 def test_report_of_one_result(small, tmp_path):
     page = report.write(small, tmp_path / "r")
     assert page == tmp_path / "r" / "index.html"
-    assert listing(tmp_path / "r") == {
-        "index.html",
-        "results.json",
-        "results.md",
-        "runs.csv",
-        folder.LIST,
-    }
+    assert listing(tmp_path / "r") == FILES
     csv = (tmp_path / "r" / "runs.csv").read_text(encoding="utf-8")
     assert len(csv.splitlines()) == 1 + len(small.samples)
     assert report.read(tmp_path / "r" / "results.json") == Study.of("compare", [small])
 
 
 def test_reports_of_several_results_have_a_page_that_leads_to_them(small, tmp_path):
-    found = fixtures.in_one_run(
-        *(
-            fixtures.experimented(name, ("tsmalloc", "glibc"), 3)
-            for name in ("x6-iterations", "x3-churn-pairs")
-        )
-    )
+    names = ("x6-iterations", "x3-churn-pairs")
+    made = [fixtures.experimented(name, ("tsmalloc", "glibc"), 3) for name in names]
+    found = fixtures.in_one_run(*made)
     page = report.write([small, found], tmp_path / "r")
     text = page.read_text(encoding="utf-8")
     links = [v["href"] for v in Outline(text).all("a") if not str(v["href"]).startswith("#")]
@@ -320,9 +307,8 @@ def test_reports_of_several_results_have_a_page_that_leads_to_them(small, tmp_pa
 def test_foreign_folder_is_left_alone(small, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "index.html").write_text("mine, too")
-    with pytest.raises(UserError, match="not part of a tsmalloc report") as caught:
+    with refused(str(tmp_path), remedy="--force"):
         report.write(small, tmp_path)
-    assert "--force" in caught.value.remedy
     assert (tmp_path / "index.html").read_text() == "mine, too"
     report.write(small, tmp_path, force=True)
     assert (tmp_path / "mine.txt").read_text() == "mine"
@@ -334,14 +320,7 @@ def test_report_is_replaced_by_a_later_one_and_nothing_else_is(small, tmp_path):
     report.write([small, found], target)
     (target / "notes.txt").write_text("mine")
     report.write(found, target)
-    assert listing(target) == {
-        "index.html",
-        "results.json",
-        "results.md",
-        "runs.csv",
-        "notes.txt",
-        folder.LIST,
-    }
+    assert listing(target) == FILES | {"notes.txt"}
     assert (target / "notes.txt").read_text() == "mine"
 
 
@@ -353,12 +332,6 @@ def test_list_of_files_cannot_lead_out_of_the_folder(small, tmp_path):
     (target / folder.LIST).write_text(f"../victim\n{victim}\n")
     report.write(small, target)
     assert victim.read_text() == "stays"
-
-
-def test_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="not a directory"):
-        report.check(tmp_path / "file", False)
 
 
 # --- the verb -------------------------------------------------------------------------------------
@@ -378,8 +351,7 @@ def test_verb_names_what_is_no_result(tmp_path, capsys):
     for name in (*cases, "missing"):
         assert cli.main(["report", str(tmp_path / name), "-o", str(tmp_path / "out")]) == 1
         said = capsys.readouterr().err
-        assert name in said
-        assert "--export-json" in said
+        mentions(said, name, "--export-json")
     assert not (tmp_path / "out").exists()
 
 
@@ -388,16 +360,8 @@ def test_working_folder_that_is_gone_is_named(small, tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(UserError, match="the working directory no longer exists"):
+    with refused("working directory"):
         report.write(report.read(tmp_path / "r"), Path("page"))
-
-
-def test_results_of_all_verbs_are_read(tmp_path, small):
-    found = fixtures.in_one_run(fixtures.experimented("x6-iterations", ("glibc", "tsmalloc"), 3))
-    (tmp_path / "e").write_text(records.to_json(found))
-    (tmp_path / "c").write_text(records.to_json(Study.of("compare", [small])))
-    assert report.read(tmp_path / "e") == found
-    assert report.read(tmp_path / "c") == Study.of("compare", [small])
 
 
 # --- at the end of a measurement ------------------------------------------------------------------
@@ -430,15 +394,7 @@ def test_report_that_cannot_be_written_does_not_lose_the_results(small, tmp_path
     assert published(small, tmp_path)
     said = capsys.readouterr()
     assert said.out == "the table\n"
-    assert "/kept it/here.json" in said.err
-    assert "--force" in said.err
-
-
-def test_folder_is_checked_before_anything_is_measured(tmp_path, capsys):
-    (tmp_path / "mine").write_text("")
-    arguments = ["compare", "--report", str(tmp_path), "-a", "glibc", "--", "/bin/true"]
-    assert cli.main(arguments) == 1
-    assert "not part of a tsmalloc report" in capsys.readouterr().err
+    mentions(said.err, "/kept it/here.json", "--force")
 
 
 def test_drawing_is_loaded_only_by_who_writes_a_report():

@@ -1,7 +1,5 @@
 """Pages in a real browser: working figures, no errors, no horizontal scrolling, both themes."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

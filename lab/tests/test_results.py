@@ -1,12 +1,9 @@
 """The JSON form: it is complete, survives a round trip, and rejects unknown contents."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World, typical
@@ -52,10 +49,9 @@ def test_an_interrupted_and_empty_one_does_too():
 def test_a_file_that_changed_meanwhile_is_told():
     study = kept()
     changed = replace(study, changed=["/usr/lib/liba.so"])
-    assert [trouble.code for trouble in changed.warnings if trouble not in study.warnings] == [
-        "changed"
-    ]
-    assert "changed during the run: /usr/lib/liba.so" in texts.markdown(changed)
+    (trouble,) = (trouble for trouble in changed.warnings if trouble not in study.warnings)
+    assert trouble.code == "changed"
+    assert "/usr/lib/liba.so" in texts.markdown(changed)
 
 
 def test_names_of_any_bytes_can_be_saved(tmp_path):
@@ -67,7 +63,7 @@ def test_names_of_any_bytes_can_be_saved(tmp_path):
 
 def broken(data, path, value):
     *parents, last = path.split(".")
-    place: Any = data
+    place = data
     for name in parents:
         place = place[int(name)] if isinstance(place, list) else place[name]
     if value is None:
@@ -79,15 +75,15 @@ def broken(data, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("machine.kernel", None, "lacks the field 'kernel'"),
-        ("settings.seed", "seven", "not of the type int"),
-        ("settings.output_checked", 1, "not of the type bool"),
-        ("settings.seed", True, "not of the type int"),
-        ("samples.0.phase", "idle", "not one of 'probe', 'warmup', 'measured'"),
-        ("stop", "over", "not of the type dict"),
-        ("analysis.rows", {}, "not of the type list"),
-        ("samples.0.values.time_seconds", math.inf, "inf is not a number"),
-        ("analysis.rows.1.metrics.time_seconds.median", math.nan, "nan is not a number"),
+        ("machine.kernel", None, "'kernel'"),
+        ("settings.seed", "seven", "type int"),
+        ("settings.output_checked", 1, "type bool"),
+        ("settings.seed", True, "type int"),
+        ("samples.0.phase", "idle", "'probe', 'warmup', 'measured'"),
+        ("stop", "over", "type dict"),
+        ("analysis.rows", {}, "type list"),
+        ("samples.0.values.time_seconds", math.inf, "inf"),
+        ("analysis.rows.1.metrics.time_seconds.median", math.nan, "nan"),
     ],
 )
 def test_damage_is_named(path, value, message):
@@ -106,15 +102,15 @@ def test_what_was_edited_is_refused_whatever_fits(path, value):
     data = json.loads(to_json(study))
     assert from_json(json.dumps(data, sort_keys=True, indent=7)) == study
     broken(data, path, value)
-    with refused("damaged", "old.json", "it was modified"):
+    with refused("damaged", "old.json"):
         from_json(json.dumps(data), "old.json")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is not JSON"),
-        ("[]", "it has no schema"),
+        ("{", "JSON"),
+        ("[]", "schema"),
         ('{"schema": "tsmalloc-study/9"}', "'tsmalloc-study/9'"),
     ],
 )
@@ -179,13 +175,8 @@ def test_results_go_to_the_first_place_that_takes_them(tmp_path):
     assert from_json(path.read_text()).schema == SCHEMA
     occupied = tmp_path / "occupied"
     occupied.write_text("")
-    with refused("could not save the results anywhere", str(occupied), remedy="XDG_STATE_HOME"):
+    with refused(str(occupied), remedy="XDG_STATE_HOME"):
         save(kept(), [occupied])
-
-
-def test_the_state_folder_comes_first(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert records.default_folders()[0] == tmp_path / "tsmalloc" / "results"
 
 
 def test_results_are_kept_when_the_working_folder_is_gone(tmp_path, monkeypatch):

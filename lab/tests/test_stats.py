@@ -1,7 +1,5 @@
 """Known answers, scipy as the oracle, invariances that must hold for any data, and simulations."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -67,19 +65,15 @@ def test_two_separate_modes_are_called_bimodal_and_a_few_outliers_are_not():
 # --- Student's t ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 29, 100, 299])
-@pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 2.5, 7.0, 30.0])
-def test_student_p_is_scipys(t, degrees):
-    expected = 2.0 * scipy.stats.t.sf(t, degrees)
-    assert stats.student_two_sided_p(t, degrees) == pytest.approx(expected, abs=1e-12)
-    assert stats.student_two_sided_p(-t, degrees) == stats.student_two_sided_p(t, degrees)
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 4, 9, 50, 299])
-@pytest.mark.parametrize("alpha", [0.5, 0.05, 0.05 / 22])
-def test_student_critical_value_is_scipys(alpha, degrees):
-    expected = scipy.stats.t.isf(alpha / 2.0, degrees)
-    assert stats.student_critical(alpha, degrees) == pytest.approx(expected, rel=1e-8)
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 29, 50, 100, 299])
+def test_student_p_and_critical_value_are_scipys(degrees):
+    for t in (0.0, 0.1, 1.0, 2.5, 7.0, 30.0):
+        expected = 2.0 * scipy.stats.t.sf(t, degrees)
+        assert stats.student_two_sided_p(t, degrees) == pytest.approx(expected, abs=1e-12)
+        assert stats.student_two_sided_p(-t, degrees) == stats.student_two_sided_p(t, degrees)
+    for alpha in (0.5, 0.05, 0.05 / 22):
+        expected = scipy.stats.t.isf(alpha / 2.0, degrees)
+        assert stats.student_critical(alpha, degrees) == pytest.approx(expected, rel=1e-8)
 
 
 # --- ratios --------------------------------------------------------------------------------------

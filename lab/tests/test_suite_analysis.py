@@ -1,7 +1,5 @@
 """Ratios to the best peer, the goal for memory, failures and means, on made-up samples."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Each warning appears when it should, does not when it should not, and has a remedy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab import machine, render
-from tsmlab.results import Comparison
 from tsmlab.schedule import StopRule
 
 QUIET = replace(
@@ -31,13 +28,8 @@ def codes(comparison):
 
 
 def run(rounds=12, **behaviour):
-    behaviours = {
-        "glibc": Behaviour(**behaviour),
-        "a": Behaviour(**behaviour),
-        "b": Behaviour(**behaviour),
-    }
-    comparison: Comparison = World.comparison(behaviours, rule=StopRule(runs=rounds))
-    return comparison
+    behaviours = dict.fromkeys(("glibc", "a", "b"), Behaviour(**behaviour))
+    return World.comparison(behaviours, rule=StopRule(runs=rounds))
 
 
 def test_how_many_rounds_runs_and_how_much_noise():
@@ -52,18 +44,18 @@ def test_how_many_rounds_runs_and_how_much_noise():
 def test_a_program_that_waits_is_no_measurement_of_an_allocator():
     found = with_raw(lambda run: {"user_ns": run.wall_ns // 200, "system_ns": 0})
     assert codes(found) == {"waits"}
-    assert "it uses the processor for 0.5% of its time" in found.warnings[0].symptom
+    assert "0.5%" in found.warnings[0].symptom
     text = render.report(found, 120)
-    assert text.index("But the program mostly waits: ") < text.index("95% CI")
+    assert text.index("0.5%") < text.index("95% CI")
 
 
 def test_of_very_few_rounds_no_figure_is_made_up():
     (alone,) = run(rounds=1).warnings
-    assert alone.symptom.endswith("there are no intervals")
+    assert "no intervals" in alone.symptom
     noisy = run(rounds=2, noise=2.0)
     warning = next(w for w in noisy.warnings if w.code == "noise-floor")
-    assert "from itself by over 1000%" in warning.symptom
-    assert "(glibc against itself): time over 1000%" in render.heading(noisy)[2]
+    assert "over 1000%" in warning.symptom
+    assert "time over 1000%" in render.heading(noisy)[2]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +95,9 @@ def slowed(factors, per_round):
 
 
 def over_rounds(factors):
-    behaviours = {
-        "glibc": slowed(factors, per_round=2),
-        "a": slowed(factors, per_round=1),
-        "b": slowed(factors, per_round=1),
-    }
-    comparison: Comparison = World.comparison(behaviours, rule=StopRule(runs=len(factors)))
-    return comparison
+    once = slowed(factors, per_round=1)
+    behaviours = {"glibc": slowed(factors, per_round=2), "a": once, "b": once}
+    return World.comparison(behaviours, rule=StopRule(runs=len(factors)))
 
 
 @pytest.mark.parametrize(
@@ -127,8 +115,7 @@ def test_odd_rounds(factors, code):
 def test_drift():
     comparison = over_rounds([1.0 + 0.01 * n for n in range(12)])
     assert codes(comparison) == {"drift"}
-    (trouble,) = comparison.warnings
-    assert "slower" in trouble.symptom
+    assert "slower" in comparison.warnings[0].symptom
 
 
 def with_raw(change):
