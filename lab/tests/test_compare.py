@@ -12,7 +12,6 @@ from refusals import mentions, refused
 
 from tsmlab import doctor, records, render
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
-from tsmlab.errors import UserError
 from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
 from tsmlab.progress import Silence
@@ -313,24 +312,17 @@ def diagnosis(*findings, found=True):
     return doctor.Diagnosis(("./program",), resolved, findings)
 
 
-def test_a_fatal_finding_stops_it_at_once(monkeypatch):
-    finding = doctor.Finding("fatal", "static", "It is linked statically.", "Link it dynamically.")
-    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
+@pytest.mark.parametrize("found", [True, False])
+def test_a_fatal_finding_stops_it_at_once(monkeypatch, found):
+    """Without a way around where there is no program."""
+    finding = doctor.Finding("fatal", "code", "It cannot be done.", "Do something else.")
+    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding, found=found))
     behaviours = {"glibc": Behaviour()}
     executor = SimulatedExecutor(behaviours)
     with refused(finding.message, remedy=finding.remedy) as caught:
         World.comparison(behaviours, executor=executor, consult_doctor=True)
-    assert "--no-doctor" in caught.value.remedy
+    assert ("--no-doctor" in caught.value.remedy) is found
     assert not executor.requests
-
-
-def test_what_cannot_start_has_no_way_around(monkeypatch):
-    finding = doctor.Finding("fatal", "not-found", "There is no ./program.", "Check the name.")
-    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding, found=False))
-    with pytest.raises(UserError) as caught:
-        World.comparison({"glibc": Behaviour()}, consult_doctor=True)
-    assert caught.value.message == "There is no ./program."
-    assert "--no-doctor" not in caught.value.remedy
 
 
 def test_the_doctors_warnings_are_shown_once(monkeypatch):
