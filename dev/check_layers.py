@@ -57,7 +57,7 @@ MAY_INCLUDE_PUBLIC = {
     "libc/stats.cpp",
 }
 MAY_BRANCH = {"base/platform.h", "os", "unwind"}
-MOST_LINES = 600
+MAX_LINES = 600
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 BRANCH = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b")
@@ -117,9 +117,9 @@ def complaints(source: Source) -> list[str]:
                 f"src/{source.name}:{number}: preprocessor conditions belong to base/platform.h, "
                 "os/ and unwind/; use if constexpr"
             )
-    if len(source.lines) > MOST_LINES:
+    if len(source.lines) > MAX_LINES:
         found.append(
-            f"src/{source.name}: {len(source.lines)} lines, more than {MOST_LINES}; split the file"
+            f"src/{source.name}: {len(source.lines)} lines, more than {MAX_LINES}; split the file"
         )
     return found
 

@@ -109,9 +109,9 @@ def below(floor: dict[str, dict[str, float]], total: dict[str, Covered]) -> list
     found = []
     for part, covered in total.items():
         for what, percent in covered.percents().items():
-            least = floor.get(part, {}).get(what, 0)
-            if percent < least:
-                found.append(f"{part}: {percent:.1f}% of the {what}, below {least}%")
+            minimum = floor.get(part, {}).get(what, 0)
+            if percent < minimum:
+                found.append(f"{part}: {percent:.1f}% of the {what}, below {minimum}%")
     return found
 
 

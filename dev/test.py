@@ -220,9 +220,9 @@ class Stage:
         )
         if counts.failed:
             failures = [] if self.report is None else failed_tests(self.report)
-            for name, said in failures[:FAILURES_SHOWN]:
+            for name, problems in failures[:FAILURES_SHOWN]:
                 print(f"  failed: {name}")
-                print(quote(said.splitlines()[-FAILURE_LINES_SHOWN:]))
+                print(quote(problems.splitlines()[-FAILURE_LINES_SHOWN:]))
             if not failures:
                 with log.open(errors="replace") as lines:
                     print(quote(deque((line.rstrip() for line in lines), LOG_LINES_SHOWN)))
@@ -270,9 +270,11 @@ def failed_tests(report: Path) -> list[tuple[str, str]]:
         return []
     failed = []
     for case in cases:
-        said = [part for part in case if part.tag in {"failure", "error"}]
-        if said:
-            output = case.findtext("system-out") or said[0].text or said[0].get("message") or ""
+        problems = [part for part in case if part.tag in {"failure", "error"}]
+        if problems:
+            output = (
+                case.findtext("system-out") or problems[0].text or problems[0].get("message") or ""
+            )
             failed.append((f"{case.get('classname') or ''} {case.get('name')}".strip(), output))
     return failed
 

@@ -63,18 +63,18 @@ class Need:
     def component(self, requirements: list[str]) -> dict[str, Any]:
         """`requirements` are those of all artefacts."""
         inside = self.kind == "embedded"
-        told: dict[str, Any] = {"type": "library", "bom-ref": self.reference, "name": self.name}
-        told["scope"] = "required"
+        component: dict[str, Any] = {"type": "library", "bom-ref": self.reference, "name": self.name}
+        component["scope"] = "required"
         if self.licence:
-            told["licenses"] = [{"expression": self.licence}]
+            component["licenses"] = [{"expression": self.licence}]
         if self.kind in {"deb", "pypi", "cargo"}:
             vendor = "debian/" if self.kind == "deb" else ""
-            told["purl"] = f"pkg:{self.kind}/{vendor}{self.name.lower()}"
-        told["properties"] = [
+            component["purl"] = f"pkg:{self.kind}/{vendor}{self.name.lower()}"
+        component["properties"] = [
             {"name": "tsmalloc:linked", "value": "statically" if inside else "at run time"},
             *({"name": "tsmalloc:requirement", "value": text} for text in requirements if text),
         ]
-        return told
+        return component
 
 
 def needs(artefact: Path) -> set[Need]:
@@ -151,7 +151,7 @@ def needs_of_elf(path: Path) -> Iterator[Need]:
             yield Need("embedded", name, licence=licence)
 
 
-def bill(folder: Path, version: str, time: int) -> dict[str, Any]:
+def build_sbom(folder: Path, version: str, time: int) -> dict[str, Any]:
     artefacts = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
     found = {artefact: needs(artefact) for artefact in artefacts}
     everything = {need.reference: need for each in found.values() for need in each}
@@ -226,7 +226,7 @@ def main(arguments: list[str]) -> int:
     ).stdout.strip()
     target = folder / f"tsmalloc-{version}.cdx.json"
     target.unlink(missing_ok=True)
-    text = json.dumps(bill(folder, version, int(time)), indent=2)
+    text = json.dumps(build_sbom(folder, version, int(time)), indent=2)
     target.write_text(text + "\n", encoding="utf-8")
     print(target)
     return 0

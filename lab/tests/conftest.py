@@ -19,9 +19,9 @@ from prompt import environment, misbehaving, ran, tsmalloc, waste, work
 from tsmlab import paths
 from tsmlab.allocators import Allocator
 from tsmlab.compare import Options, compare
-from tsmlab.journal import Unkept
+from tsmlab.journal import NullJournal
 from tsmlab.measuring import Measurement, RunRequest
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.report import vega
 from tsmlab.schedule import StopRule
 from tsmlab.trial import Program
@@ -162,7 +162,7 @@ class World:
     def outcome(cls, behaviours, executor=None, **changes):
         executor = executor or SimulatedExecutor(behaviours)
         options = cls.options(list(behaviours), **changes)
-        return compare(options, executor, Silence(), Unkept(executor.clock))
+        return compare(options, executor, SilentReporter(), NullJournal(executor.clock))
 
     @classmethod
     def comparison(cls, behaviours, **changes):

@@ -8,12 +8,12 @@ from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab import experiments
 from tsmlab.analysis import Question, analyse, at_points
-from tsmlab.definition import Asked, Definition
+from tsmlab.definition import AnalysisRequest, Definition
 from tsmlab.experiments import Options, Plan
-from tsmlab.journal import Unkept
+from tsmlab.journal import NullJournal
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.results import Comparison, Failure, Sample, SweepPoint
 from tsmlab.sweep import Parameter, points_of
 
@@ -26,7 +26,7 @@ CRASH = Failure("signal", "SIGSEGV")
 
 
 def asked(kind, metric="seconds", parameter=None, at=None, allocators=(), **options):
-    return Asked(kind, metric, parameter, at or {}, list(allocators), options)
+    return AnalysisRequest(kind, metric, parameter, at or {}, list(allocators), options)
 
 
 def definition(name="sweep", **changes):
@@ -103,7 +103,7 @@ class Counting:
         return dict(self._counts), []
 
 
-class Notes(Silence):
+class Notes(SilentReporter):
     """A reporter that records its notes, and how many rounds it should expect."""
 
     def __init__(self):
@@ -144,8 +144,8 @@ def go_on(
     return experiments.run(
         Options(plans, seed, None, time_budget_seconds),
         executor,
-        reporter or Silence(),
-        memo or Unkept(executor.clock),
+        reporter or SilentReporter(),
+        memo or NullJournal(executor.clock),
         observers=observers,
         warm=lambda size: size,
     )

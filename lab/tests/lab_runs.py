@@ -16,7 +16,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-MOST_BYTES = 1 << 20  # of a request
+MAX_BYTES = 1 << 20  # of a request
 
 
 def run(*arguments, env, cwd=None, timeout=180):
@@ -44,7 +44,7 @@ def run(*arguments, env, cwd=None, timeout=180):
 def _server():
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, its):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MAX_BYTES)
     number = its.fileno()
     server = subprocess.Popen(
         [sys.executable, __file__, str(number)],
@@ -71,7 +71,7 @@ def _serve(number):
 
     connection = socket.socket(fileno=number)
     while True:
-        request, files, _, _ = socket.recv_fds(connection, MOST_BYTES, 2)
+        request, files, _, _ = socket.recv_fds(connection, MAX_BYTES, 2)
         if not request:
             return
         child = os.fork()

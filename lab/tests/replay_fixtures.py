@@ -8,8 +8,8 @@ from pathlib import Path
 
 from conftest import Behaviour, SimulatedExecutor, World
 
-from tsmlab.journal import Unkept
-from tsmlab.progress import Silence
+from tsmlab.journal import NullJournal
+from tsmlab.progress import SilentReporter
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replaying import Options, replay
 
@@ -117,9 +117,9 @@ def replayed(trace, behaviours, executor=None, looker=None, reporter=None, **cha
     return replay(
         options(traces, list(behaviours), **changes),
         executor,
-        reporter or Silence(),
+        reporter or SilentReporter(),
         PROGRAM,
-        Unkept(executor.clock),
+        NullJournal(executor.clock),
         looker or Looker(),
     )
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from tsmlab import bench_text, texts
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
 from tsmlab.errors import UserError
-from tsmlab.journal import Unkept
-from tsmlab.progress import Silence
+from tsmlab.journal import NullJournal
+from tsmlab.progress import SilentReporter
 from tsmlab.study import from_json
 from tsmlab.workloads import Workload
 
@@ -50,8 +50,8 @@ def run():
             seed=7,
             **({"rounds": 3} | changes),
         )
-        memo = Unkept(executor.clock)
-        return bench(options, executor, reporter or Silence(), memo, warm)
+        memo = NullJournal(executor.clock)
+        return bench(options, executor, reporter or SilentReporter(), memo, warm)
 
     return simulate
 

@@ -14,7 +14,7 @@ from tsmlab import doctor, records, render
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
 from tsmlab.journal import Unkept
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 from tsmlab.study import Study, from_json
@@ -118,7 +118,7 @@ def test_a_budget_too_small_for_five_rounds_is_announced():
     behaviours = {"glibc": Behaviour(seconds=10.0), "a": Behaviour(seconds=10.0)}
     executor, notes = SimulatedExecutor(behaviours), Notes()
     options = World.options(list(behaviours), rule=StopRule(time_budget_seconds=70.0))
-    comparison = compare(options, executor, notes, Unkept(executor.clock)).results
+    comparison = compare(options, executor, notes, NullJournal(executor.clock)).results
     assert notes.expected == 2
     for told in ("2 of 5 rounds", "--time-budget 165"):
         assert any(told in text for text in notes.texts)
@@ -152,7 +152,9 @@ def swept(pick, rounds=6, **changes):
         rule=StopRule(runs=rounds),
         **changes,
     )
-    return compare(options, executor, Silence(), Unkept(executor.clock)).results, executor
+    return compare(
+        options, executor, SilentReporter(), NullJournal(executor.clock)
+    ).results, executor
 
 
 def crossing(name, threads):
@@ -260,7 +262,7 @@ def test_placeholders_reach_hooks_and_variables(tmp_path):
         warmup_rounds=0,
     )
     options = replace(options, allocators=(*options.allocators, allocator))
-    compare(options, executor, Silence(), Unkept(executor.clock))
+    compare(options, executor, SilentReporter(), NullJournal(executor.clock))
     own = [r for r in executor.requests if r.allocator.name == "a"]
     assert sorted(r.env["CONF"] for r in own) == ["n:1,{other}", "n:4,{other}"]
     assert sorted(r.command for r in own) == [
@@ -331,7 +333,7 @@ def test_the_doctors_warnings_are_shown_once(monkeypatch):
     behaviours = {"glibc": Behaviour()}
     executor, notes = SimulatedExecutor(behaviours), Notes()
     options = World.options(list(behaviours), consult_doctor=True)
-    compare(options, executor, notes, Unkept(executor.clock))
+    compare(options, executor, notes, NullJournal(executor.clock))
     assert sum("Python has its own. PYTHONMALLOC=malloc" in text for text in notes.texts) == 1
 
 

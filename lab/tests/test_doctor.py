@@ -167,7 +167,7 @@ def test_program_whose_loader_is_missing(build):
     assert [f.code for f in diagnosis.fatal] == ["loader-missing"]
     assert "/no/such/ld.so" in finding(diagnosis, "loader-missing").message
     with refused() as caught:
-        diagnosis.heed(as_shells=True)
+        diagnosis.raise_if_fatal(as_shells=True)
     assert caught.value.exit_code == 126
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
     diagnosis = diagnose([str(file)])
     assert codes(diagnosis) == {"not-elf": "fatal"}
     with refused() as caught:
-        diagnosis.heed(as_shells=True)
+        diagnosis.raise_if_fatal(as_shells=True)
     assert caught.value.exit_code == 126
     diagnosis = diagnose(["/no/such/program"])
     assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})

@@ -27,7 +27,7 @@ from tsmlab.journal import Header, Journal, Unkept
 from tsmlab.machine import describe
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import TIME
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.results import FLEET, Comparison
 from tsmlab.schedule import Entry, Rounds, StopRule
 from tsmlab.traces.replay_results import line_of, replays_of
@@ -91,8 +91,8 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
     ratio = next(row for row in whole.rows if row.allocator == "mine").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(1.0, abs=0.01)
     assert ratio.high < 1.05  # within a kind there is hardly any spread
-    crew = Crew(FakeFleet(tmp_path), a_trial(tmp_path), Unkept())
-    comparison = replace(made, samples=samples, kinds=crew.kinds(samples, question))
+    worker_pool = WorkerPool(FakeFleet(tmp_path), a_trial(tmp_path), NullJournal())
+    comparison = replace(made, samples=samples, kinds=worker_pool.kinds(samples, question))
     assert sorted(kind.name for kind in comparison.kinds) == ["big", "small"]
     text = render.report(comparison, 120)
     assert "THE MACHINES DISAGREE about mine" in text
@@ -135,9 +135,9 @@ class FakeFleet:
     def result(self, job):
         samples = []
         for slot in job.slots:
-            trial = Trial(job.program, job.allocators, job.executor, self.folder, Unkept())
+            trial = Trial(job.program, job.allocators, job.executor, self.folder, NullJournal())
             samples.append(trial.run(slot))
-        return Done("w", fleet.kind_of(describe()), samples)
+        return FinishedRound("w", fleet.kind_of(describe()), samples)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -156,23 +156,23 @@ def a_trial(folder):
         [World.allocator(name) for name in names],
         SimulatedExecutor({name: Behaviour() for name in names}),
         folder,
-        Unkept(),
+        NullJournal(),
     )
 
 
-def rounds_of(crew, trial, judge=list):
+def rounds_of(worker_pool, trial, judge=list):
     entries = [Entry(World.allocator("glibc")), Entry(World.allocator("mine"))]
-    return Rounds(entries, 7, trial.run, Silence(), judge, crew=crew)
+    return Rounds(entries, 7, trial.run, SilentReporter(), judge, worker_pool=worker_pool)
 
 
 def essence(samples):
     return [(s.round, s.position, s.allocator, s.padding_bytes, s.values) for s in samples]
 
 
-def test_a_crew_makes_the_same_rounds_and_begins_later_ones_meanwhile(tmp_path):
+def test_a_worker_pool_makes_the_same_rounds_and_begins_later_ones_meanwhile(tmp_path):
     trial, fake = a_trial(tmp_path), FakeFleet(tmp_path)
-    crew = Crew(fake, trial, Unkept())
-    there, here = rounds_of(crew, trial), rounds_of(None, a_trial(tmp_path))
+    worker_pool = WorkerPool(fake, trial, NullJournal())
+    there, here = rounds_of(worker_pool, trial), rounds_of(None, a_trial(tmp_path))
     there.run("measured", 1, last=4)
     assert [job.slots[0].round for job in fake.jobs] == [1, 2, 3]
     for number in (2, 3, 4):
@@ -194,8 +194,8 @@ def test_who_gives_up_is_ignored_in_rounds_that_were_begun_and_may_come_back(tmp
         ]
 
     trial, fake = a_trial(tmp_path), FakeFleet(tmp_path)
-    crew = Crew(fake, trial, Unkept())
-    made = rounds_of(crew, trial, judge)
+    worker_pool = WorkerPool(fake, trial, NullJournal())
+    made = rounds_of(worker_pool, trial, judge)
     for number in range(1, 7):
         made.run("measured", number, last=6)
     by_round: dict[int, list[str]] = {}
@@ -212,8 +212,8 @@ def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path):
     trial, fake = a_trial(tmp_path), FakeFleet(tmp_path)
     header = Header.of("compare", [], 7, [])
     with Journal.begin(header, [tmp_path]) as journal:
-        crew = Crew(fake, trial, journal)
-        made = rounds_of(crew, trial)
+        worker_pool = WorkerPool(fake, trial, journal)
+        made = rounds_of(worker_pool, trial)
         made.run("measured", 1, last=9)
         made.run("measured", 2, last=9)
         expected = essence(made.samples)
@@ -224,8 +224,8 @@ def test_rounds_are_kept_as_they_are_done_and_not_made_again(tmp_path):
     assert kept[:3] == [3, 2, 1]
     again = FakeFleet(tmp_path)
     with Journal.resume(path) as journal:
-        crew = Crew(again, trial, journal)
-        made = rounds_of(crew, trial)
+        worker_pool = WorkerPool(again, trial, journal)
+        made = rounds_of(worker_pool, trial)
         made.run("measured", 1, last=3)
         made.run("measured", 2, last=3)
         assert essence(made.samples) == expected
@@ -278,7 +278,9 @@ def replay_options(traces, names, schedules):
 
 def replayed(options, memo=None, crowd=None):
     program = paths.tool("replay")
-    outcome = replay(options, MeasureExecutor(), Silence(), program, memo or Unkept(), fleet=crowd)
+    outcome = replay(
+        options, MeasureExecutor(), SilentReporter(), program, memo or NullJournal(), fleet=crowd
+    )
     assert outcome.error is None
     return outcome.results
 
@@ -445,8 +447,8 @@ def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd):
     with refused("one kind", "another, "):
         mixed.only_kind()
     joined_by = like(crowd, crowd.expected, quick)
-    late: Future[Done] = Future()
-    late.set_result(Done("late", fleet.kind_of(slow), []))
+    late: Future[FinishedRound] = Future()
+    late.set_result(FinishedRound("late", fleet.kind_of(slow), []))
     assert joined_by.result(late).worker == "late"  # kinds are judged separately
     assert joined_by.only_kind() == quick
     with refused("late ", ": another, ", remedy="--resume"):
@@ -550,7 +552,9 @@ def small_comparison(crowd, executor=None, command="/bin/true"):
         rule=StopRule(runs=2),
         consult_doctor=False,
     )
-    outcome = compare(options, executor or MeasureExecutor(), Silence(), Unkept(), crowd)
+    outcome = compare(
+        options, executor or MeasureExecutor(), SilentReporter(), NullJournal(), crowd
+    )
     if outcome.error is not None:
         raise outcome.error
     return outcome.results

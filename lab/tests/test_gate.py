@@ -16,7 +16,7 @@ from tsmlab import gate_text, records, stats, texts
 from tsmlab.gate import Options, Side, check_machine, gate, judge, read_baseline, verdict_of
 from tsmlab.journal import Unkept
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
 from tsmlab.study import Study, from_json
@@ -52,7 +52,7 @@ def judged(new, old=None, seed=1, before=None, **changes):
         before=before,
         **(plain | changes),
     )
-    outcome = gate(options, executor, Silence(), Unkept(executor.inner.clock))
+    outcome = gate(options, executor, SilentReporter(), NullJournal(executor.inner.clock))
     assert outcome.error is None
     assert {name for _, name in executor.seen} == {"glibc"}
     return outcome.results

@@ -16,7 +16,7 @@ from tsmlab import records
 from tsmlab.compare import compare
 from tsmlab.journal import Header, Journal, Part, Unkept
 from tsmlab.metrics import TIME
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.results import AllocatorInfo, Stop
 from tsmlab.schedule import StopRule
 
@@ -131,7 +131,7 @@ def test_a_comparison_decides_as_if_not_cut_short(tmp_path, interrupt_at_run):
         rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
         with journal:
             options = World.options(list(executor.behaviours), rule=rule)
-            return compare(options, executor, Silence(), journal).results
+            return compare(options, executor, SilentReporter(), journal).results
 
     # Noise would depend on the number of the run, which restarts at 0.
     behaviours = {
@@ -254,7 +254,7 @@ def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path):
         assert journal.once("none", Stop | None, lambda: Stop("runs", "")) is None
         assert journal.once("other", Stop | None, lambda: Stop("runs", "x")) == Stop("runs", "x")
     assert made == ["a", "b"]
-    unkept = Unkept()
+    unkept = NullJournal()
     assert [unkept.once("key", str, make(name)) for name in "xy"] == ["x", "y"]
 
 

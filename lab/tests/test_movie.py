@@ -117,14 +117,14 @@ def test_blocks_of_a_log(tmp_path):
     assert blocks.born.tolist() == [0, 1, 3]
     assert blocks.died.tolist() == [2, 4, 5]
     assert (blocks.size.tolist(), blocks.thread.tolist()) == ([8, 16, 4], [0, 2, 1])
-    cut, _ = data.read_blocks(log, most=2)
+    cut, _ = data.read_blocks(log, max_entries=2)
     assert (cut.entries, cut.left_out, cut.died.tolist()) == (2, 3, [2, 2])
 
 
 @pytest.mark.parametrize("entries", [[(64, 8, 0), (64, 8, 0)], [(64, 0, 0)],
                                      [(64, 8, 0), (64, 0, 0), (64, 0, 0)]])  # fmt: skip
 def test_a_log_that_cannot_be_is_refused(tmp_path, entries):
-    with pytest.raises(data.Unfit):
+    with pytest.raises(data.UnsuitableLog):
         data.read_blocks(logged(tmp_path / "log", *entries))
 
 
@@ -229,7 +229,7 @@ def test_what_makes_no_movie_is_told_before_anything_runs(tsmalloc, trace, tmp_p
     target.write_text("mine")
     assert "-f" in tsmalloc("replay", trace, "--movie", target, status=1).stderr
     assert target.read_text() == "mine"
-    assert len(files.look_into(trace).images) == 1
+    assert len(files.read_whole_trace(trace).images) == 1
 
 
 # --- in a browser ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profile_fixtures import INTERVAL, Row, Site, Writer, sampled
 from scipy import stats as oracle
 
-from tsmlab.profile.changes import Look, between
+from tsmlab.profile.changes import LoadedProfile, between
 from tsmlab.profile.estimates import Change, Estimate, Z, critical, family_wise
 from tsmlab.profile.model import read
 from tsmlab.profile.sites import Stacks
@@ -137,18 +137,18 @@ def sites(count):
     return made
 
 
-def look(rows, path, **changes):
+def loaded(rows, path, **changes):
     writer = Writer(rows)
     for name, value in changes.items():
         setattr(writer, name, value)
     profile = read(writer.write(path))
-    return Look(profile, Stacks(profile, look_up(profile)))
+    return LoadedProfile(profile, Stacks(profile, look_up(profile)))
 
 
 def compared(before, after, folder, same):
     pid = "pid 1" if same else "pid 2"
-    first = look(before, folder / "a.pb", comments=("pid 1", "command x"))
-    second = look(
+    first = loaded(before, folder / "a.pb", comments=("pid 1", "command x"))
+    second = loaded(
         after, folder / "b.pb", comments=(pid, "command x"), time_nanos=1_790_000_060 * 10**9
     )
     found = between(first, second, "stack", "inuse")
@@ -156,10 +156,10 @@ def compared(before, after, folder, same):
     return found
 
 
-def process(stay, gone, come):
+def process(stay, disappeared, appeared):
     """One process at two times: from the samples alive at both, only at the first, only at the
     second."""
-    parts = [{row.site.stack: row for row in rows} for rows in (stay, gone, come)]
+    parts = [{row.site.stack: row for row in rows} for rows in (stay, disappeared, appeared)]
     before, after = [], []
     for stack in sorted(set().union(*parts)):
         site = next(rows[stack].site for rows in parts if stack in rows)
@@ -209,11 +209,11 @@ def test_a_leak_is_found_and_its_size_is_held(tmp_path):
 def test_counts_that_fall_are_of_another_process(tmp_path):
     site = sites(1)[0]
     first, second = Row(site, 9, 5), Row(site, 8, 5)
-    a = look([first], tmp_path / "a.pb")
-    b = look([second], tmp_path / "b.pb")
+    a = loaded([first], tmp_path / "a.pb")
+    b = loaded([second], tmp_path / "b.pb")
     assert not between(a, b, "line", "inuse").same_process
     assert between(b, a, "line", "inuse").same_process
-    other = look([first], tmp_path / "c.pb", comments=("pid 4711", "command other"))
+    other = loaded([first], tmp_path / "c.pb", comments=("pid 4711", "command other"))
     assert not between(b, other, "line", "inuse").same_process
 
 

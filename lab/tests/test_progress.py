@@ -8,8 +8,8 @@ from refusals import mentions
 from rich.console import Console
 
 from tsmlab.compare import compare
-from tsmlab.journal import Unkept
-from tsmlab.progress import Bar, Lines, Silence, reporter_for
+from tsmlab.journal import NullJournal
+from tsmlab.progress import Bar, Lines, SilentReporter, reporter_for
 from tsmlab.schedule import StopRule
 
 
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_stream_decides():
-    assert type(reporter_for(quiet=True, stream=Terminal())) is Silence
+    assert type(reporter_for(quiet=True, stream=Terminal())) is SilentReporter
     assert type(reporter_for(quiet=False, stream=io.StringIO())) is Lines
     assert type(reporter_for(quiet=False, stream=Terminal())) is Bar
 
@@ -29,7 +29,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds_at_most():
     executor, stream = SimulatedExecutor(behaviours), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)
     options = World.options(list(behaviours), rule=StopRule(runs=40))
-    compare(options, executor, reporter, Unkept(executor.clock))
+    compare(options, executor, reporter, NullJournal(executor.clock))
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("preflight")
     rounds = [line for line in lines if line.startswith("round")]
@@ -64,7 +64,7 @@ def test_more_rounds_than_were_expected_have_no_end_that_is_known():
     options = World.options(["glibc"], rule=StopRule(runs=9))
     reporter.expect = lambda _: None
     reporter._expected = 4  # noqa: SLF001
-    compare(options, executor, reporter, Unkept(executor.clock))
+    compare(options, executor, reporter, NullJournal(executor.clock))
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("round ")]
     assert lines[-1] == "round 9, run 2 of 2"
     assert "round 4 of at most 4, run 2 of 2, about 20 s left" in lines

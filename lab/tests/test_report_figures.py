@@ -148,7 +148,7 @@ def test_memory_curve_is_the_typical_runs_own(compared):
     for row in compared.analysis.rows:
         sample = series.typical_run(compared, row.allocator, TIME)
         drawn = [r["y"] * 2**20 for r in rows_of(figure) if r["series"] == row.allocator]
-        whole = [y for _, y in series.of_sample(sample)]
+        whole = [y for _, y in series.memory_curve(sample)]
         assert max(drawn) == pytest.approx(max(whole), rel=1e-5)
         times = sorted(
             s.values[TIME]
@@ -301,7 +301,7 @@ def test_counts_are_shown_where_they_differ():
         {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0},
         {"growth_calls": 90.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 7.0},
     ]
-    assert cause_tables.telling(counts) == ["growth_calls", "futex_calls"]
+    assert cause_tables.differing_counts(counts) == ["growth_calls", "futex_calls"]
 
 
 # --- text -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from experiment_fixtures import Notes
 
 from tsmlab.allocators import Allocator
-from tsmlab.journal import Unkept
+from tsmlab.journal import NullJournal
 from tsmlab.results import Failure, Sample
 from tsmlab.schedule import (
     MIN_ROUNDS,
@@ -50,7 +50,7 @@ class Rig:
             run_one=self._run,
             judge=judge,
             unresolved=unresolved,
-            memo=Unkept(lambda: self.now),
+            memo=NullJournal(lambda: self.now),
             observer=self.notes,
         )
 
@@ -98,9 +98,9 @@ def test_the_padding_changes_between_rounds_and_is_shared_within_one():
     ("unresolved", "rule", "reason", "rounds"),  # a round takes 5 s
     [
         (0, StopRule(runs=9, time_budget_seconds=0.001), "runs", 9),
-        (1, StopRule.of_rounds(3, None), "runs", 3),
-        (1, StopRule.of_rounds(3, 12.0), "budget", 2),
-        (1, StopRule.of_rounds(3, 15.0), "max-rounds", 3),
+        (1, StopRule.fixed_rounds(3, None), "runs", 3),
+        (1, StopRule.fixed_rounds(3, 12.0), "budget", 2),
+        (1, StopRule.fixed_rounds(3, 15.0), "max-rounds", 3),
         (1, StopRule(time_budget_seconds=42.0), "budget", 8),
         # The default minimum yields to the budget, or has its own.
         (1, StopRule(time_budget_seconds=12.0), "budget", 2),

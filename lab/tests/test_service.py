@@ -16,16 +16,16 @@ from tsmlab import records, stats, texts
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION
 from tsmlab.gate import status_of
-from tsmlab.journal import Unkept
+from tsmlab.journal import NullJournal
 from tsmlab.metrics import PEAK_MEMORY
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.report import html, writing
 from tsmlab.schedule import StopRule
 from tsmlab.service import render
 from tsmlab.service.growth import growth_of, slope
 from tsmlab.service.life import Part, Phase, Server, Service
 from tsmlab.service.loads import Load
-from tsmlab.service.processes import Look
+from tsmlab.service.processes import TreeSnapshot
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, P50, P99, READY
 from tsmlab.service.study import (
     Life,
@@ -34,6 +34,7 @@ from tsmlab.service.study import (
     _sample,
     lives_of,
     memory_of,
+    memory_under_load,
     study,
     thinned,
     troubles_of,
@@ -210,7 +211,7 @@ def test_the_slope_of_a_leak_is_in_its_interval(words, shim):
 
 def a_look(at, pss=50 * MIB, cpu=0.0, **more):
     given = {"faults": 0, "switches": 0, "threads": 4, "processes": 1, "rss_bytes": pss}
-    return Look(at, cpu, 0.0, **(given | {"pss_bytes": pss} | more))
+    return TreeSnapshot(at, cpu, 0.0, **(given | {"pss_bytes": pss} | more))
 
 
 def a_life(rng, p99=1.0, memory=1.0, cpu=1.0):
@@ -252,7 +253,7 @@ def simulated(monkeypatch):
             StopRule(runs=rounds),
             limits=dict(limits),
         )
-        return study(options, Silence(), Unkept()).results
+        return study(options, SilentReporter(), NullJournal()).results
 
     return make
 
@@ -355,7 +356,7 @@ def test_what_spoils_a_measurement_is_told(simulated):
             life = replace(life, parts=[part, *life.parts[1:]], **changes.get("life", {}))
             samples.append(replace(sample, measurement={"lives": [asdict(life)]}))
         served = replace(answer, **changes.get("served", {}))
-        return {t.code for t in troubles_of(replace(found, samples=samples), served)}
+        return {t.code for t in warnings_of(replace(found, samples=samples), served)}
 
     quiet = codes()
     for code, changes in {
@@ -396,7 +397,7 @@ def test_memory_that_processes_share_counts_once_between_the_borders_too():
     ]
     prefork = replace(life, ready=half, parts=parts)
     assert [m for _, m in memory_of(prefork)] == [m / 2 for _, m in memory_of(life)]
-    assert all(1.0 <= at <= 3.0 for at, _ in under_load(life))
+    assert all(1.0 <= at <= 3.0 for at, _ in memory_under_load(life))
 
 
 def test_a_thinned_series_keeps_its_peak():

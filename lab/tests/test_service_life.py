@@ -15,10 +15,16 @@ from refusals import mentions
 from service_programs import LOAD, SERVER, SHIM
 
 from tsmlab.allocators import Allocator, glibc
-from tsmlab.service import keeper
-from tsmlab.service.life import Broken, Phase, Server, Service
+from tsmlab.service import supervisor
+from tsmlab.service.life import Phase, RunFailed, Server, Service
 from tsmlab.service.loads import metrics_of
-from tsmlab.service.processes import hidden_from, look, malloc_of, name_of, that_listen
+from tsmlab.service.processes import (
+    hidden_from,
+    listening_processes,
+    malloc_library,
+    name_of,
+    snapshot,
+)
 
 LOADED = Phase("load", 0.5)
 
@@ -54,10 +60,10 @@ def service(build, server):
 @pytest.fixture(autouse=True)
 def nothing_is_left():
     """Each test ends with the same processes that it began with."""
-    before = set(keeper.children(os.getpid()))
+    before = set(supervisor.children(os.getpid()))
     affinity = os.sched_getaffinity(0)
     yield
-    assert set(keeper.children(os.getpid())) <= before
+    assert set(supervisor.children(os.getpid())) <= before
     assert os.sched_getaffinity(0) == affinity
 
 
@@ -69,7 +75,7 @@ def broken(service, allocator=None):
             running.wait_until_ready()
             running.load(LOADED)
 
-    with pytest.raises(Broken) as caught:
+    with pytest.raises(RunFailed) as caught:
         run()
     return caught.value
 
@@ -113,7 +119,7 @@ def test_a_run_measures_cost_memory_and_latency(service):
 
 
 def test_processor_time_counts_children_that_have_ended(tmp_path):
-    """Including daemons, which the keeper has waited for."""
+    """Including daemons, which the supervisor has waited for."""
     burn = "import time; e = time.process_time() + 0.3\nwhile time.process_time() < e: pass"
     script = tmp_path / "s.py"
     script.write_text(
@@ -124,15 +130,15 @@ def test_processor_time_counts_children_that_have_ended(tmp_path):
     asked = Service(f"{sys.executable} {script}", "true", (LOADED,), ready="true")
     with Server(asked, glibc(), {}) as running:
         running.wait_until_ready()
-        wait_until(lambda: running.look().cpu_seconds >= 0.6)
+        wait_until(lambda: running.snapshot().cpu_seconds >= 0.6)
 
 
 def test_memory_of_prefork_is_shared_out(service):
     """Four processes share 32 MiB: the sum of PSS counts them once, that of RSS four times."""
     with Server(service("prefork"), glibc(), {}) as running:
         running.wait_until_ready()
-        wait_until(lambda: running.look().processes == 4)
-        found = running.look()
+        wait_until(lambda: running.snapshot().processes == 4)
+        found = running.snapshot()
         smaps = [Path(f"/proc/{pid}/smaps").read_text() for pid in running.tree()]
         found_by_hand = re.findall(r"^Pss:\s+(\d+)", "".join(smaps), re.MULTILINE)
         by_hand = sum(map(int, found_by_hand))
@@ -167,8 +173,8 @@ def test_the_malloc_of_a_process_is_told(shim):
         env = {**os.environ, **({"LD_PRELOAD": str(path)} if path else {})}
         process = subprocess.Popen(["sleep", "60"], env=env)
         try:
-            wait_until(lambda pid=process.pid: malloc_of(pid))
-            assert Path(str(malloc_of(process.pid))).name == expected
+            wait_until(lambda pid=process.pid: malloc_library(pid))
+            assert Path(str(malloc_library(process.pid))).name == expected
         finally:
             process.kill()
             process.wait()
@@ -177,12 +183,12 @@ def test_the_malloc_of_a_process_is_told(shim):
 def test_who_listens_is_found():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        assert that_listen([os.getpid()], port) == [os.getpid()]
-    assert that_listen([os.getpid()], port) == []
+        assert listening_processes([os.getpid()], port) == [os.getpid()]
+    assert listening_processes([os.getpid()], port) == []
 
 
 def test_nothing_is_looked_at_where_nothing_is():
-    assert look(1 << 22, 0.0).processes == 0
+    assert snapshot(1 << 22, 0.0).processes == 0
 
 
 # --- failures -------------------------------------------------------------------------------------

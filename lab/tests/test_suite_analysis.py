@@ -120,8 +120,8 @@ def test_quick_is_up_to_one_and_a_half_times_the_best(seconds, smallest):
 
 
 def test_ratios_are_paired_so_that_slow_rounds_cancel():
-    of_rounds = runs(TYPICAL, workload(), drift=(1.0, 3.0, 0.5))
-    (found,) = analyse([of_rounds]).workloads
+    fixed_rounds = runs(TYPICAL, workload(), drift=(1.0, 3.0, 0.5))
+    (found,) = analyse([fixed_rounds]).workloads
     time = found.score("ours").time
     assert time.median == pytest.approx(0.9)
     assert (time.ratio.low, time.ratio.high) == pytest.approx((0.9, 0.9))

@@ -10,7 +10,7 @@ import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 
 from tsmlab.allocators import Allocator
-from tsmlab.journal import Unkept
+from tsmlab.journal import NullJournal
 from tsmlab.metrics import CUSTOM, parse_custom
 from tsmlab.schedule import Entry, Slot
 from tsmlab.trial import PADDING_VARIABLE, OutputCheck, Program, Trial, extra_environment_bytes
@@ -21,7 +21,7 @@ PROGRAM = Program(command=("./program",), stdin=Path("/dev/null"))
 def run_once(tmp_path, behaviour, program=PROGRAM, name="own"):
     allocator = World.allocator(name)
     executor = SimulatedExecutor({name: behaviour})
-    trial = Trial(program, [allocator], executor, tmp_path, Unkept(executor.clock))
+    trial = Trial(program, [allocator], executor, tmp_path, NullJournal(executor.clock))
     return trial.run(Slot(Entry(allocator), "measured", 3, 2, 100))
 
 
@@ -117,7 +117,7 @@ def test_the_environment_has_the_same_size_under_all_allocators(tmp_path, monkey
         Allocator("long", Path("/a/very/long/path/lib.so"), "user", "1", env={"CONF": "on"}),
     ]
     executor = SimulatedExecutor({a.name: Behaviour() for a in allocators})
-    trial = Trial(PROGRAM, allocators, executor, tmp_path, Unkept(executor.clock))
+    trial = Trial(PROGRAM, allocators, executor, tmp_path, NullJournal(executor.clock))
     for allocator in allocators:
         trial.run(Slot(Entry(allocator), "measured", 1, 1, 100))
 
@@ -161,7 +161,7 @@ def test_cleanup_follows_a_failed_run_and_an_interrupt_too(tmp_path):
     (tmp_path / "cleaned").unlink()
     allocator = World.allocator("own")
     executor = SimulatedExecutor({"own": Behaviour()}, interrupt_at_run=0)
-    trial = Trial(program, [allocator], executor, tmp_path, Unkept(executor.clock))
+    trial = Trial(program, [allocator], executor, tmp_path, NullJournal(executor.clock))
     with pytest.raises(KeyboardInterrupt):
         trial.run(Slot(Entry(allocator), "measured", 1, 1, 0))
     assert (tmp_path / "cleaned").exists()

@@ -15,7 +15,7 @@ from tsmlab.allocators import Allocator
 from tsmlab.journal import Header, Journal, Unkept
 from tsmlab.measuring import Measurement
 from tsmlab.metrics import parse_custom
-from tsmlab.progress import Silence
+from tsmlab.progress import SilentReporter
 from tsmlab.records import CHECKSUM
 from tsmlab.stats import Verdict
 from tsmlab.study import from_json
@@ -100,8 +100,8 @@ def options(*tried, **changes):
 
 def search(*tried, executor=None, memo=None, **changes):
     executor = executor or Tuned(EFFECTS)
-    memo = memo or Unkept(executor.clock)
-    return tune(options(*tried, **changes), executor, Silence(), memo)
+    memo = memo or NullJournal(executor.clock)
+    return tune(options(*tried, **changes), executor, SilentReporter(), memo)
 
 
 def verdicts(results):

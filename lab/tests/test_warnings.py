@@ -20,11 +20,11 @@ def quiet_machine(monkeypatch):
 
 
 def codes(comparison):
-    for trouble in comparison.warnings:
-        assert trouble.symptom
-        assert trouble.cause
-        assert trouble.remedy
-    return {trouble.code for trouble in comparison.warnings}
+    for warning in comparison.warnings:
+        assert warning.symptom
+        assert warning.cause
+        assert warning.remedy
+    return {warning.code for warning in comparison.warnings}
 
 
 def run(rounds=12, **behaviour):

@@ -249,7 +249,7 @@ def _judge_metric(
         rows[name] = replace(rows[name], metrics=rows[name].metrics | {spec.key: summary})
 
 
-def _standing(row: Row, spec: MetricSpec, reference: str) -> float | None:
+def _cost_ratio(row: Row, spec: MetricSpec, reference: str) -> float | None:
     """Smaller is better: the ratio to the reference, inverted if higher is better."""
     if not _is_candidate(row, spec.key):
         return None
@@ -276,8 +276,10 @@ class _Rivals:
         self._question = question
         self._spec = spec
         self._strata = strata_of(samples)
-        standings = {name: _standing(row, spec, question.reference) for name, row in rows.items()}
-        known = [(standing, name) for name, standing in standings.items() if standing is not None]
+        cost_ratios = {
+            name: _cost_ratio(row, spec, question.reference) for name, row in rows.items()
+        }
+        known = [(standing, name) for name, standing in cost_ratios.items() if standing is not None]
         self.order = [name for _, name in sorted(known, key=lambda pair: pair[0])]
         self._logs = {name: logs_by_round(samples, name, spec.key) for name in self.order}
 
@@ -349,8 +351,8 @@ def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question)
     memory_spec = next(s for s in question.metrics if s.key == PEAK_MEMORY)
     points = {}
     for name, row in rows.items():
-        cost = _standing(row, primary, question.reference)
-        memory = _standing(row, memory_spec, question.reference)
+        cost = _cost_ratio(row, primary, question.reference)
+        memory = _cost_ratio(row, memory_spec, question.reference)
         if cost is not None and memory is not None:
             points[name] = (cost, memory)
     slack = 1.0 + question.margin

@@ -83,7 +83,7 @@ def bench(
         allocators=options.allocators,
         reference=first,
         seed=options.seed,
-        rule=StopRule.of_rounds(options.rounds, options.time_budget_seconds),
+        rule=StopRule.fixed_rounds(options.rounds, options.time_budget_seconds),
         warmup_rounds=0,
         timeout_seconds=options.timeout_seconds,
         check_output=False,  # times are part of it
@@ -145,12 +145,12 @@ def analyse(
     return SuiteAnalysis(
         comparison.analysis.rounds,
         [one.analysis() for one in each],
-        sorted(overall, key=_standing),
+        sorted(overall, key=_rank_key),
         quick,
     )
 
 
-def _standing(overall: Overall) -> tuple[int, float]:
+def _rank_key(overall: Overall) -> tuple[int, float]:
     """For sorting: an allocator that lacks many workloads may lack the hard ones."""
     mean = overall.time
     return mean.possible - mean.workloads, math.inf if mean.ratio is None else mean.ratio

@@ -19,20 +19,20 @@ from tsmlab.wording import counted, quantity, rounds, share, three_digits
 HASH_DIGITS = 12
 
 
-def answer_of(study: Study) -> Suite:
+def suite_of(study: Study) -> Suite:
     assert study.suite is not None
     return study.suite
 
 
 def blocks(study: Study) -> Iterator[Block]:
-    yield Block(lines=list(headline(answer_of(study))), style="bold")
+    yield Block(lines=list(headline(suite_of(study))), style="bold")
     yield Block(lines=list(heading(study)))
     yield Block(table=lambda layout: table_columns(study, layout), fails=failed_lines(study))
     yield Block(lines=list(_versions(study)), where="markdown")
 
 
 def heading(study: Study) -> Iterator[str]:
-    found, suite = study.comparison, answer_of(study)
+    found, suite = study.comparison, suite_of(study)
     yield (
         f"{counted(len(suite.workloads), 'workload')}, {rounds(suite.analysis.rounds)}, "
         f"seed {found.settings.seed}; stopped: {study.stop.text}"
@@ -72,7 +72,7 @@ def failed_lines(study: Study) -> list[str]:
     run was interrupted."""
     return [
         line
-        for each in answer_of(study).analysis.workloads
+        for each in suite_of(study).analysis.workloads
         for score in each.scores
         for line in failure_lines(f"{each.workload}: {score.name}", score)
     ]
@@ -142,7 +142,7 @@ class _Line:
 def table_columns(study: Study, layout: Layout) -> list[Column]:
     """Workload, quantity, the peer at 1.00, the candidate with its goal, then all others, the
     fastest on average first. Compact: no intervals, no versions."""
-    suite = answer_of(study)
+    suite = suite_of(study)
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
     titles = {
         info.name: info.name if layout.compact else full_name(info)

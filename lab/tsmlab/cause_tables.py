@@ -10,9 +10,9 @@ from tsmlab.sweep import describe
 from tsmlab.tables import Block, Cell, Column, columns_of
 from tsmlab.wording import quantity
 
-MOST_COLUMNS = 14
+MAX_COLUMNS = 14
 # Counts that differ by less than this share say nothing about the allocators.
-LEAST_DIFFERENCE = 0.02
+MIN_DIFFERENCE = 0.02
 # The order in which readers look for causes; other names come after these.
 _FIRST = (
     *("growth_calls", "growth_bytes", "brk_calls", "mmap_calls", "munmap_calls", "madvise_calls"),
@@ -27,7 +27,7 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
     notes = sorted({note for causes in comparison.causes for note in causes.notes})
     for point in sorted({each.point for each in comparison.causes}, reverse=True):
         counts = {c.allocator: c.counts for c in comparison.causes if c.point == point and c.counts}
-        names = telling(list(counts.values()))
+        names = differing_counts(list(counts.values()))
         if names:
             where = describe(comparison.points[point].values) if comparison.points else ""
             heads = [Column(n.removesuffix("_ns").replace("_", " "), hint=n) for n in names]
@@ -41,19 +41,19 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
             )
 
 
-def telling(counts: Sequence[Mapping[str, float]]) -> list[str]:
+def differing_counts(counts: Sequence[Mapping[str, float]]) -> list[str]:
     """The names of counts that differ between allocators, the most telling first."""
     names = {name for each in counts for name in each}
     differing = [name for name in sorted(names) if _differs([c.get(name) for c in counts])]
     order = {name: place for place, name in enumerate(_FIRST)}
-    return sorted(differing, key=lambda name: order.get(name, len(order)))[:MOST_COLUMNS]
+    return sorted(differing, key=lambda name: order.get(name, len(order)))[:MAX_COLUMNS]
 
 
 def _differs(values: Sequence[float | None]) -> bool:
     known = [value for value in values if value is not None]
     if not known or max(known) == 0.0:
         return False
-    return len(known) == 1 or max(known) - min(known) > LEAST_DIFFERENCE * max(known)
+    return len(known) == 1 or max(known) - min(known) > MIN_DIFFERENCE * max(known)
 
 
 def _count(value: float | None, name: str) -> Cell:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tsmlab import counters, strace, tracker
 from tsmlab.errors import UserError
-from tsmlab.measuring import Ended, RunRequest
+from tsmlab.measuring import ExitReport, RunRequest
 from tsmlab.results import Causes
 from tsmlab.wording import counted
 
@@ -37,11 +37,11 @@ def count(
     for observer in OBSERVERS if observers is None else observers:
         with tempfile.TemporaryDirectory(dir=folder) as own:
             try:
-                found, said = observer(request, Path(own))
+                found, note = observer(request, Path(own))
             except UserError as error:
-                found, said = {}, [error.message]
+                found, note = {}, [error.message]
         counts |= found
-        notes += said
+        notes += note
     return Causes(point, request.allocator.name, counts, list(dict.fromkeys(notes)))
 
 
@@ -68,7 +68,7 @@ def blocks(request: RunRequest, _folder: Path) -> tuple[dict[str, float], list[s
     return tracked.counts(), notes
 
 
-def _require_success(ended: Ended, under: str) -> None:
+def _require_success(ended: ExitReport, under: str) -> None:
     if ended.failed:
         raise UserError(f"the program failed under {under}: {ended.failure_text()}.")
 

@@ -14,7 +14,7 @@ import click
 
 from tsmlab import __version__
 from tsmlab.commands import Group
-from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError, discard, tell
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UserError, discard, print_error
 
 
 class Verb(NamedTuple):
@@ -160,14 +160,14 @@ def _run(arguments: Sequence[str] | None) -> int:
         )
         sys.stdout.flush()  # here a full disk is still an error, not a lost result
     except UserError as error:
-        tell(error.render())
+        print_error(error.render())
         return error.exit_code
     except click.ClickException as error:
         words = sys.argv[1:] if arguments is None else arguments
-        tell(usage_error(error, words).render())
+        print_error(usage_error(error, words).render())
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
-        tell("tsmalloc: interrupted")
+        print_error("tsmalloc: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader is gone, as with `| head`: no message. (click catches most of these itself, and
@@ -179,7 +179,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         discard(sys.stdout)
         message = f"could not write the results: {error.strerror}."
-        tell(UserError(message, "Free some space, or write elsewhere.").render())
+        print_error(UserError(message, "Free some space, or write elsewhere.").render())
         return EXIT_USAGE
     return status if isinstance(status, int) else EXIT_OK
 

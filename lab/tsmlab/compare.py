@@ -15,10 +15,10 @@ from typing import Literal
 from tsmlab import doctor, records, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, at_points, comparison_of, count_unresolved
-from tsmlab.definition import Asked
+from tsmlab.definition import AnalysisRequest
 from tsmlab.errors import UserError
 from tsmlab.findings import find
-from tsmlab.fleet import Crew, Fleet, machine_of
+from tsmlab.fleet import Fleet, WorkerPool, machine_of
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
@@ -29,11 +29,11 @@ from tsmlab.results import (
     Comparison,
     Failure,
     Outcome,
+    ResultWarning,
     Sample,
     Settings,
     Stop,
     SweepPoint,
-    Trouble,
     ended,
 )
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
@@ -78,7 +78,7 @@ class Options:
     where, unless every allocator runs everywhere. by_point: nothing is compared between points, so
     each has a block of its own in a round, and a point where the reference fails does not affect
     the others. warm: touches memory before the rounds. one_kind: a cluster must have machines of
-    one kind. troubles: warnings known beforehand."""
+    one kind. result_warnings: warnings known beforehand."""
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -107,7 +107,7 @@ class Options:
     warm: Callable[[int], int] | None = None
     one_kind: bool = False
 
-    troubles: tuple[Trouble, ...] = ()
+    result_warnings: tuple[ResultWarning, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -159,11 +159,11 @@ class _Session:
         self._counted: _Counted | None = None
         self._findings: dict[str, doctor.Finding] = {}
         self._timeout_seconds = self.options.timeout_seconds
-        self._crew: Crew | None = None
+        self._worker_pool: WorkerPool | None = None
 
     def run(self) -> Outcome[Comparison]:
         if self.options.consult_doctor:
-            self._heed(doctor.diagnose(self._first_program.command))
+            self._check_diagnosis(doctor.diagnose(self._first_program.command))
         with tempfile.TemporaryDirectory(prefix="tsmalloc-compare-") as folder:
             trial = Trial(
                 self.options.program,
@@ -175,7 +175,7 @@ class _Session:
                 self._points,
             )
             if self.fleet is not None:
-                self._crew = Crew(self.fleet, trial, self.memo)
+                self._worker_pool = WorkerPool(self.fleet, trial, self.memo)
             self._try_reference(trial)
             self._prove_interception()
             self._warm_memory()
@@ -198,7 +198,11 @@ class _Session:
             entry = Entry(reference, 0, index, describe(point))
             slot = Slot(entry, "probe", 0, index + 1, 0)
             self.reporter.run_started(slot)
-            probe = trial.run(slot) if self._crew is None else self._crew.samples([slot])[0]
+            probe = (
+                trial.run(slot)
+                if self._worker_pool is None
+                else self._worker_pool.samples([slot])[0]
+            )
             self.reporter.run_finished(probe)
             if probe.failure and not options.by_point:
                 raise _reference_failed(probe, options, entry.where)
@@ -240,12 +244,12 @@ class _Session:
                 timeout_seconds=self._timeout_seconds,
                 stdin=program.stdin,
             )
-        self._heed(diagnosis)
+        self._check_diagnosis(diagnosis)
         calls: dict[str, int] = {}
         for counts in (each for proof in diagnosis.proofs for each in proof.processes):
             name = Path(counts.program).name
             calls[name] = calls.get(name, 0) + counts.calls
-        served = [proof.instead_of_libc for proof in diagnosis.proofs]
+        served = [proof.non_libc_providers for proof in diagnosis.proofs]
         return _Counted(
             sum(calls.values()),
             sorted(calls, key=lambda name: -calls[name]),
@@ -256,9 +260,9 @@ class _Session:
         calls = "" if self._counted is None else f", {counted(self._counted.calls, 'call')}"
         count = len(self._points)
         times = [quantity(wall_seconds(probe), "seconds") for probe in self._probes]
-        told = times[0] if count == 1 else f"{times[0]} to {times[-1]} at {count} points"
+        time_range = times[0] if count == 1 else f"{times[0]} to {times[-1]} at {count} points"
         self.reporter.note(
-            f"preflight  {self.options.reference.name}: {told}{calls}; "
+            f"preflight  {self.options.reference.name}: {time_range}{calls}; "
             f"{counted(len(self.options.allocators), 'allocator')}; "
             f"runs longer than {quantity(self._timeout_seconds or 0.0, 'seconds')} count as hung"
         )
@@ -275,7 +279,7 @@ class _Session:
             memo=self.memo,
             observer=self.reporter,
             vary_layout=options.vary_layout,
-            crew=self._crew,
+            worker_pool=self._worker_pool,
             by_point=options.by_point,
         )
         try:
@@ -309,14 +313,14 @@ class _Session:
                 f"--time-budget {rule.min_rounds * seconds * 1.1:.0f}, or fewer allocators (-a)"
             )
 
-    def _heed(self, diagnosis: doctor.Diagnosis) -> None:
+    def _check_diagnosis(self, diagnosis: doctor.Diagnosis) -> None:
         """Stops at findings that make a comparison meaningless; notes the others, each kind
         once."""
-        diagnosis.heed(NO_DOCTOR)
+        diagnosis.raise_if_fatal(NO_DOCTOR)
         for finding in diagnosis.warnings:
             if finding.code not in self._findings:
                 self._findings[finding.code] = finding
-                self.reporter.note(f"doctor     {finding.told}")
+                self.reporter.note(f"doctor     {finding.full_text}")
 
     def _conclude(self, run_samples: Sequence[Sample], stop: Stop) -> Comparison:
         options = self.options
@@ -335,25 +339,25 @@ class _Session:
             stop=stop,
             output_comparable=self._output.comparable,
             intercepted_calls=self._counted.calls if self._counted else None,
-            kinds=[] if self._crew is None else self._crew.kinds(samples, question),
+            kinds=[] if self._worker_pool is None else self._worker_pool.kinds(samples, question),
             parameters=list(options.parameters),
             points=list(map(SweepPoint, self._points, parts)) if parts else [],
         )
         if options.ask_order:
-            order = Asked("order", question.primary, None, {}, [], {})
+            order = AnalysisRequest("order", question.primary, None, {}, [], {})
             comparison = replace(comparison, findings=find(comparison, [order], None))
         if self._counted is not None:
             comparison = replace(comparison, served_by=self._counted.served_by)
         programs = self._counted.programs if self._counted else []
-        troubles = [
-            *options.troubles,
+        result_warnings = [
+            *options.result_warnings,
             *(
-                Trouble(each.code, each.message.rstrip("."), "the doctor saw it", each.remedy)
+                ResultWarning(each.code, each.message.rstrip("."), "the doctor saw it", each.remedy)
                 for each in self._findings.values()
             ),
             *warnings.find_all(comparison, programs),
         ]
-        fit = [each for each in troubles if each.code not in options.unfit_warnings]
+        fit = [each for each in result_warnings if each.code not in options.unfit_warnings]
         return replace(comparison, warnings=fit)
 
     def _with_unit(self, spec: MetricSpec) -> MetricSpec:
@@ -379,15 +383,17 @@ class _Session:
 
 
 class ReferenceFailedError(UserError):
-    """The reference must succeed, or there is nothing to compare with. told: the message, with the
-    program's last output."""
+    """The reference must succeed, or there is nothing to compare with. full_text: the message, with
+    the program's last output."""
 
     def __init__(self, name: str, failure: Failure, remedy: str, where: str = "") -> None:
-        said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
-        self.told = f"{failure.text}{said}"
+        output_tail = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
+        self.full_text = f"{failure.text}{output_tail}"
         self.kind = failure.kind
         at = f" at {where}" if where else ""
-        super().__init__(f"the program fails under the reference {name}{at}: {self.told}", remedy)
+        super().__init__(
+            f"the program fails under the reference {name}{at}: {self.full_text}", remedy
+        )
 
 
 def _daemon(left: int) -> UserError:

@@ -13,7 +13,7 @@ CausesAt = Literal["all", "ends", "none"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnalysisRequest:
     """One question about the numbers. at: parameter values that restrict it to some points;
     allocators: names and globs, [] for all; options: specific to the kind, listed in
     docs/formats/experiment.md."""
@@ -59,7 +59,7 @@ class Definition:
     timeout_seconds: float
     run_seconds: float
     causes: CausesAt
-    analyses: list[Asked]
+    analyses: list[AnalysisRequest]
     reported: list[Reported]
     file: str
     sha256: str

@@ -38,16 +38,16 @@ class Proof:
         return sum(counts.calls for counts in self.processes)
 
     @property
-    def served_by_others(self) -> tuple[Path, ...]:
+    def other_providers(self) -> tuple[Path, ...]:
         """Libraries other than the allocator's that provided malloc to processes that called it."""
         if self.allocator.path is None:
             return ()
-        meant = self.allocator.path.resolve()
-        served = {Path(counts.provider or "(unknown)") for counts in self.processes if counts.calls}
-        return tuple(sorted(path for path in served if path.resolve() != meant))
+        own = self.allocator.path.resolve()
+        found = {Path(counts.provider or "(unknown)") for counts in self.processes if counts.calls}
+        return tuple(sorted(path for path in found if path.resolve() != own))
 
     @property
-    def instead_of_libc(self) -> dict[str, str]:
+    def non_libc_providers(self) -> dict[str, str]:
         """Without a preload: programs, by name, whose malloc came from another library than the C
         library, and that library."""
         if self.allocator.path is not None:
@@ -98,7 +98,7 @@ class Finding:
     remedy: str = ""
 
     @property
-    def told(self) -> str:
+    def full_text(self) -> str:
         return f"{self.message} {self.remedy}"
 
 
@@ -125,7 +125,7 @@ class Diagnosis:
     def warnings(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
-    def heed(self, hint: str = "", *, as_shells: bool = False) -> None:
+    def raise_if_fatal(self, hint: str = "", *, as_shells: bool = False) -> None:
         """Raises UserError if the program cannot run, or if preloading would be in vain: with a
         shell's exit status if it cannot start and `as_shells` is set, and with the hint if it can
         start."""
@@ -469,7 +469,7 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
                 "what the other allocated, the program crashes.",
                 "Load it without RTLD_DEEPBIND, or keep libc's malloc for this program.",
             )
-    for program, library in sorted(proof.instead_of_libc.items()):
+    for program, library in sorted(proof.non_libc_providers.items()):
         yield warning(
             "linked-allocator",
             f"{program} uses {library}, so the row `{name}` measures that allocator.",
@@ -504,10 +504,10 @@ def _proof_findings(proof: Proof) -> Iterator[Finding]:
             f"no malloc call was intercepted under {name}.",
             "The program has its own heap, or allocates nothing with these arguments.",
         )
-    elif strangers := proof.served_by_others:
+    elif others := proof.other_providers:
         yield fatal(
             "served-by-other",
-            f"under {name} the calls went to {', '.join(map(str, strangers))}.",
+            f"under {name} the calls went to {', '.join(map(str, others))}.",
             "Another library takes precedence: check LD_PRELOAD and the program's libraries.",
         )
     else:

@@ -31,7 +31,7 @@ SANITIZER_SYMBOLS = {
     "LeakSanitizer": ("__lsan_init",),
 }
 # Functions that reveal something about a program that uses them.
-TELLING_IMPORTS = ("malloc_usable_size",)
+ALLOCATOR_IMPORTS = ("malloc_usable_size",)
 # Strings that remain in a stripped program if an allocator was linked into it.
 ALLOCATOR_TEXTS = {
     "jemalloc": (b"<jemalloc>: ",),
@@ -129,7 +129,7 @@ def _symbols(elf: ELFFile) -> tuple[frozenset[str], frozenset[str]]:
     """
     sanitizer_names = {name for names in SANITIZER_SYMBOLS.values() for name in names}
     allocator_names = {name for names in ALLOCATOR_SYMBOLS.values() for name in names}
-    wanted = sanitizer_names | allocator_names | {*MALLOC_SYMBOLS, *TELLING_IMPORTS}
+    wanted = sanitizer_names | allocator_names | {*MALLOC_SYMBOLS, *ALLOCATOR_IMPORTS}
     found = set()
     imported = set()
     for strings, symbols in symbol_tables(elf):
@@ -138,7 +138,7 @@ def _symbols(elf: ELFFile) -> tuple[frozenset[str], frozenset[str]]:
             name = offsets.get(at)
             if name is None:
                 continue
-            if section == 0 and name in TELLING_IMPORTS:
+            if section == 0 and name in ALLOCATOR_IMPORTS:
                 imported.add(name)
             elif section != 0 or name in sanitizer_names:
                 found.add(name)

@@ -40,7 +40,7 @@ def not_started(program: str, error: OSError) -> UserError:
     )
 
 
-def tell(text: str) -> None:
+def print_error(text: str) -> None:
     """Writes a line to stderr. Ignores errors, such as a full disk."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)

@@ -30,7 +30,7 @@ from tsmlab import (
 )
 from tsmlab.allocators import Allocator
 from tsmlab.causes import Observer
-from tsmlab.definition import Asked, CausesAt, Definition, Kind, Reported
+from tsmlab.definition import AnalysisRequest, CausesAt, Definition, Kind, Reported
 from tsmlab.errors import UserError
 from tsmlab.findings import find, usable_processors
 from tsmlab.fits import EXPONENTS, LOGARITHMIC
@@ -53,7 +53,7 @@ DEFAULT_TIMEOUT_SECONDS = 60.0
 DEFAULT_RUN_SECONDS = 1.0
 DEFAULT_ALLOCATORS = ["tsmalloc", "system"]
 # A time budget reduces the rounds to no fewer than this: fewer are almost meaningless.
-FEWEST_ROUNDS = 3
+MIN_ROUNDS_EXPERIMENT = 3
 # The overhead of a run.
 OVERHEAD_SECONDS = 0.05
 # How much slower an instrumented run is, for all tools together.
@@ -148,7 +148,7 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
     arguments = table.texts("arguments", [])
     _check_placeholders(table, arguments, [p.name for p in parameters])
     analyses = table.parts(
-        "analysis", partial(_asked, parameters, metrics), "kind", "metric", "parameter"
+        "analysis", partial(_analysis_request, parameters, metrics), "kind", "metric", "parameter"
     )
     asked, declared = ({each.metric for each in analyses}, {m.key for m in metrics})
     derived = [PEAK_SPEC] if PEAK_OVER_LIVE in asked - declared else []
@@ -267,7 +267,9 @@ OPTIONS: Mapping[Kind, Mapping[str, Rule]] = {
 }
 
 
-def _asked(parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table: Table) -> Asked:
+def _analysis_request(
+    parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table: Table
+) -> AnalysisRequest:
     kind, options = table.choice("kind", Kind), table.rest()
     metric = table.text("metric", metrics[0].key if metrics else TIME)
     metric = ALIASES.get(metric, metric)
@@ -280,7 +282,7 @@ def _asked(parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table
         raise table.error(f"allocators is {allocators!r}", "It must be a list of names and globs.")
     _check_place(table, at, parameters)
     _check_options(table, kind, options)
-    return Asked(
+    return AnalysisRequest(
         kind=kind,
         metric=metric,
         parameter=table.optional("parameter", [p.name for p in parameters], "parameter"),
@@ -558,7 +560,7 @@ class _Session:
             return StopRule(runs=each.rounds)
         share = (budget - (self.memo.clock() - self._start)) / left - each.causes_seconds
         return StopRule(
-            min_rounds=min(FEWEST_ROUNDS, each.rounds),
+            min_rounds=min(MIN_ROUNDS_EXPERIMENT, each.rounds),
             max_rounds=each.rounds,
             time_budget_seconds=max(share, 0.0),
             min_is_firm=True,

@@ -100,21 +100,23 @@ def _csv_line(sample: Sample, keys: Iterable[str]) -> list[object]:
     ]
 
 
-def check_new(path: Path, force: bool, said: str = "") -> None:
-    """Raises UserError, with a message that begins with `said`, for a file that cannot be written,
-    or must not be overwritten."""
+def check_new(path: Path, force: bool, prefix: str = "") -> None:
+    """Raises UserError, with a message that begins with `prefix`, for a file that cannot be
+    written, or must not be overwritten."""
     folder = path.absolute().parent
     if path.is_dir():
-        raise UserError(f"{said}{path} is a directory.", "Give a file in it.")
+        raise UserError(f"{prefix}{path} is a directory.", "Give a file in it.")
     if path.is_file() and not force:
         raise UserError(
-            f"{said}{path} already exists.", "Overwrite it with --force, or name another file."
+            f"{prefix}{path} already exists.", "Overwrite it with --force, or name another file."
         )
     if not folder.is_dir():
         raise UserError(
-            f"{said}no such directory: {folder}.", f"Create it first: mkdir -p {folder}"
+            f"{prefix}no such directory: {folder}.", f"Create it first: mkdir -p {folder}"
         )
     # A regular file is replaced, which needs a writable folder; a device or pipe is written to.
     special = path.exists() and not path.is_file()
     if not os.access(path if special else folder, os.W_OK):
-        raise UserError(f"{said}cannot write {path}.", "Choose a directory that you can write to.")
+        raise UserError(
+            f"{prefix}cannot write {path}.", "Choose a directory that you can write to."
+        )

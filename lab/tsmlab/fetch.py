@@ -32,7 +32,7 @@ REMEDIES = {
 # cargo's message for a version that does not exist.
 _NO_VERSION = re.compile(r"failed to select a version|no matching package|unexpected end of input")
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def peer_of(name: str) -> Peer:
     )
 
 
-def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manifest, Path]:
+def fetch(peer: Peer, version: str | None, force: bool, log: Log) -> tuple[Manifest, Path]:
     """Builds the peer from the crate of this version, by default the pinned one; returns what was
     built, and its library. An existing library is not rebuilt, unless `force`."""
     wanted = peer.version if version is None else version
@@ -85,14 +85,14 @@ def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manif
     for manifest, library in fetched.present():
         same = (manifest.name, _plain(manifest.crate_version)) == (peer.name, _plain(wanted))
         if same and not force:
-            say(f"{manifest.folder} already exists (--force rebuilds it)")
+            log(f"{manifest.folder} already exists (--force rebuilds it)")
             return manifest, library
     _check_tools("cargo", *peer.tools)
     cache = fetched.cache_dir()
     try:
         cache.mkdir(parents=True, exist_ok=True)  # other users' servers load from there
         with tempfile.TemporaryDirectory(prefix=f".{peer.name}-", dir=cache) as name:
-            return _fetch(peer, wanted, Path(name), say)
+            return _fetch(peer, wanted, Path(name), log)
     except OSError as error:
         raise UserError(
             f"cannot write {cache}: {error.strerror}.",
@@ -100,10 +100,10 @@ def fetch(peer: Peer, version: str | None, force: bool, say: Say) -> tuple[Manif
         ) from error
 
 
-def _fetch(peer: Peer, wanted: str, work: Path, say: Say) -> tuple[Manifest, Path]:
-    say(f"downloading {peer.crate} {wanted}")
+def _fetch(peer: Peer, wanted: str, work: Path, log: Log) -> tuple[Manifest, Path]:
+    log(f"downloading {peer.crate} {wanted}")
     crate = _download(peer, wanted, work / "project")
-    say(f"building {peer.name} from {peer.crate} {crate.version}")
+    log(f"building {peer.name} from {peer.crate} {crate.version}")
     built = _build(peer, crate, work / "build")
     version = peer.holds if _plain(crate.version) == peer.version else None
     version = version or system_libraries.version_from_library(built) or _plain(crate.version)
@@ -194,10 +194,10 @@ def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
             done = _run(command, folder)
             file.write(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
             if done.returncode != 0:
-                said = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_LINES:])
+                log_tail = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_LINES:])
                 raise UserError(
                     f"could not build {peer.name} ({command[0]}: exit {done.returncode}).",
-                    f"{said}\nFull log: {log}.",
+                    f"{log_tail}\nFull log: {log}.",
                 )
     library = folder / peer.library
     if not system_libraries.is_loadable_library(library):
@@ -212,9 +212,9 @@ def _prove(allocator: Allocator) -> None:
     """Runs a program under the library, and checks which library provided its malloc."""
     command = (sys.executable, "-I", "-S", "-c", "print(list(range(100000))[-1])")
     shown = doctor.prove(command, allocator, PROOF_SECONDS, None)
-    if shown.measurement.failed or not shown.calls or shown.served_by_others:
+    if shown.measurement.failed or not shown.calls or shown.other_providers:
         how = shown.measurement.failure_text()
-        others = ", ".join(map(str, shown.served_by_others))
+        others = ", ".join(map(str, shown.other_providers))
         raise UserError(
             f"{allocator.name} was built, but cannot be preloaded: {others or how}.",
             "Try another version of the crate: --version",

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from tsmlab import fits, stats
 from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round
-from tsmlab.definition import Asked
+from tsmlab.definition import AnalysisRequest
 from tsmlab.fits import CONFIRMED, REFUTED
 from tsmlab.machine import Machine
 from tsmlab.metrics import MetricSpec, Unit
@@ -22,20 +22,22 @@ from tsmlab.sweep import Parameter, Point, describe
 from tsmlab.toml_tables import is_number
 from tsmlab.wording import names, quantity, rounds
 
-CANNOT_TELL = "cannot be told"
+INCONCLUSIVE = "inconclusive"
 # Exponents this close are the same shape: 0.1 is 26% over a factor of ten.
 TOLERANCE = 0.1
 # With more figures than this, only the smallest and the largest are printed.
-TOLD = 4
+MAX_FIGURES = 4
 # Longer chains of names, or more of them, are no longer a readable sentence.
-NAMES_IN_A_CHAIN = 8
-CHAINS_TOLD = 6
+MAX_CHAIN_NAMES = 8
+MAX_CHAINS = 6
 
 
-def find(comparison: Comparison, asked: Sequence[Asked], processors: int | None) -> list[Finding]:
+def find(
+    comparison: Comparison, requests: Sequence[AnalysisRequest], processors: int | None
+) -> list[Finding]:
     """The answer to each question. processors: how many the runs could use; needed for Amdahl's
     law."""
-    return [_Question(comparison, each, processors).finding() for each in asked]
+    return [_Question(comparison, each, processors).finding() for each in requests]
 
 
 def usable_processors(machine: Machine, cpus: Sequence[int] | None) -> int:
@@ -49,30 +51,32 @@ def usable_processors(machine: Machine, cpus: Sequence[int] | None) -> int:
 class _Question:
     """One questionand its part of the sweep."""
 
-    def __init__(self, comparison: Comparison, asked: Asked, processors: int | None) -> None:
+    def __init__(
+        self, comparison: Comparison, request: AnalysisRequest, processors: int | None
+    ) -> None:
         self.comparison = comparison
-        self.asked = asked
+        self.request = request
         self.processors = processors
-        self.metric = _metric(comparison, asked.metric)
+        self.metric = _metric(comparison, request.metric)
         everywhere = [point.values for point in comparison.points] or [Point()]
         self.points = {
-            index: {k: v for k, v in point.items() if k not in asked.at}
+            index: {k: v for k, v in point.items() if k not in request.at}
             for index, point in enumerate(everywhere)
-            if all(point.get(name) == value for name, value in asked.at.items())
+            if all(point.get(name) == value for name, value in request.at.items())
         }
         known = [info.name for info in comparison.allocators]
-        patterns = asked.allocators or ["*"]
+        patterns = request.allocators or ["*"]
         self.allocators = [n for n in known if any(fnmatchcase(n, p) for p in patterns)]
         self.failed: list[str] = []
         self._logs = self._all_logs()
 
     def finding(self) -> Finding:
         if not self.allocators:
-            return self.no_answer(f"no allocator matches {names(self.asked.allocators)}.")
+            return self.no_answer(f"no allocator matches {names(self.request.allocators)}.")
         if not any(self._logs.values()):
             return self.no_answer(f"{self.metric.name} was not measured.")
-        found = {"pair": _pair, "order": _order, "fit": _fit}[self.asked.kind](self)
-        where = describe(self.asked.at)
+        found = {"pair": _pair, "order": _order, "fit": _fit}[self.request.kind](self)
+        where = describe(self.request.at)
         doubt = f" Excluded where runs failed: {names(self.failed)}." if self.failed else ""
         return replace(found, text=f"{f'{where}: ' if where else ''}{found.text}{doubt}")
 
@@ -83,12 +87,12 @@ class _Question:
         estimates: Mapping[str, Estimate],
         curves: Sequence[Curve] = (),
     ) -> Finding:
-        kind, metric = self.asked.kind, self.asked.metric
+        kind, metric = self.request.kind, self.request.metric
         return Finding(kind, metric, verdict, text, dict(estimates), list(curves))
 
     def no_answer(self, why: str) -> Finding:
         """why: a whole sentence."""
-        return self.answer(CANNOT_TELL, why, {})
+        return self.answer(INCONCLUSIVE, why, {})
 
     def _all_logs(self) -> dict[tuple[int, str], LogsByRound]:
         cells: dict[tuple[int, str], list[Sample]] = {}
@@ -125,16 +129,16 @@ class _Question:
             return ""
         if len(indices) > 1 and len(indices) == len(self.points):
             return " everywhere"
-        if len(indices) > TOLD:
+        if len(indices) > MAX_FIGURES:
             return f" at {len(indices)} of {len(self.points)} points"
         return f" at {' and '.join(describe(self.points[index]) for index in indices)}"
 
     @property
     def parameter(self) -> Parameter | None:
         """The parameter in the question; by default the first whose values are numbers."""
-        swept = [p for p in self.comparison.parameters if p.name not in self.asked.at]
-        if self.asked.parameter is not None:
-            return next((p for p in swept if p.name == self.asked.parameter), None)
+        swept = [p for p in self.comparison.parameters if p.name not in self.request.at]
+        if self.request.parameter is not None:
+            return next((p for p in swept if p.name == self.request.parameter), None)
         return next((p for p in swept if p.is_numeric), None)
 
     def series(self, parameter: Parameter) -> list[tuple[Point, list[int]]]:
@@ -172,10 +176,10 @@ def interval(estimate: Estimate) -> str:
     return f"{fixed(estimate.value)} [{fixed(estimate.low)}, {fixed(estimate.high)}]"
 
 
-def _figures(told: Sequence[tuple[float, str]]) -> str:
+def _figures(figures: Sequence[tuple[float, str]]) -> str:
     """The texts of all values from the smallest to the largest; of many, only the two extremes."""
-    texts = [text for _, text in sorted(told)]
-    if len(texts) <= TOLD:
+    texts = [text for _, text in sorted(figures)]
+    if len(texts) <= MAX_FIGURES:
         return "; ".join(texts)
     return f"from {texts[0]} to {texts[-1]}, {len(texts)} in all"
 
@@ -199,7 +203,7 @@ def _ratio_of(logs: LogsByRound, others: LogsByRound) -> RatioEstimate | None:
 
 def _pair(question: _Question) -> Finding:
     """Is `first` better than `second`? Holm's family: the points."""
-    options, metric = question.asked.options, question.metric
+    options, metric = question.request.options, question.metric
     first, second = options["first"], options["second"]
     taking_part = {info.name for info in question.comparison.allocators}
     if absent := [name for name in (first, second) if name not in taking_part]:
@@ -224,8 +228,8 @@ def _pair(question: _Question) -> Finding:
         for point, ratio in ratios.items()
     }
     estimates = {point: _estimate(ratio) for point, ratio in ratios.items()}
-    told = [(e.value, f"{interval(e)}{question.at(point)}") for point, e in estimates.items()]
-    text = f"{metric.name}, {first} to {second}: {_figures(told)}{_more(judged)}."
+    figures = [(e.value, f"{interval(e)}{question.at(point)}") for point, e in estimates.items()]
+    text = f"{metric.name}, {first} to {second}: {_figures(figures)}{_more(judged)}."
     return question.answer(
         _verdict_of_pair(judged, first, second),
         text + _counted(question, first, second),
@@ -258,7 +262,7 @@ def _counted(question: _Question, first: str, second: str) -> str:
         texts = [
             f"{name.replace('_', ' ')} {quantity(one[name], unit_of(name))} to "
             f"{quantity(other[name], unit_of(name))}"
-            for name in question.asked.options.get("show", [])
+            for name in question.request.options.get("show", [])
             if name in one and name in other
         ]
         if texts:
@@ -273,7 +277,7 @@ def unit_of(count: str) -> Unit:
 # --- order ----------------------------------------------------------------------------------------
 
 
-class _Standing:
+class _PointRanking:
     """The allocators at one point, the best first, and which differences are shown. Holm's family:
     their pairs."""
 
@@ -335,10 +339,10 @@ def _mean(logs: LogsByRound) -> float:
 
 
 # One allocator is shown better than the other at the first point, and worse at the second.
-Reversal = tuple[str, str, _Standing, _Standing]
+Reversal = tuple[str, str, _PointRanking, _PointRanking]
 
 
-def _reversals(found: Sequence[_Standing], among: Sequence[str], points: int) -> list[Reversal]:
+def _reversals(found: Sequence[_PointRanking], among: Sequence[str], points: int) -> list[Reversal]:
     """One for each pair whose order is shown to change, at the points with the largest change."""
     changes = []
     for one, other in itertools.combinations(among, 2):
@@ -353,11 +357,11 @@ def _reversals(found: Sequence[_Standing], among: Sequence[str], points: int) ->
 
 def _order(question: _Question) -> Finding:
     """Which is best at each point, and does the order change between points?"""
-    found = [_Standing(question, point) for point in question.points]
-    found = [standing for standing in found if len(standing.order) > 1]
+    found = [_PointRanking(question, point) for point in question.points]
+    found = [ranking for ranking in found if len(ranking.order) > 1]
     if not found:
         return question.no_answer("This needs two allocators with values above 0 and no failures.")
-    parameter = question.parameter if question.asked.parameter else None
+    parameter = question.parameter if question.request.parameter else None
     rows = (
         [indices for _, indices in question.series(parameter)]
         if parameter
@@ -376,18 +380,18 @@ def _order(question: _Question) -> Finding:
         at, behind = question.at(here.point), question.at(there.point)
         text += f" {one} is ahead of {other}{at}, but behind it{behind}."
     estimates = {
-        f"{name} to {standing.order[0]}{question.at(standing.point)}": ratio
-        for standing in found
-        for name in standing.order[1:]
-        if (ratio := standing.ratio_to_best(name)) is not None
+        f"{name} to {ranking.order[0]}{question.at(ranking.point)}": ratio
+        for ranking in found
+        for name in ranking.order[1:]
+        if (ratio := ranking.ratio_to_best(name)) is not None
     }
     return question.answer(_verdict_of_order(found, changes), text, estimates)
 
 
-def _verdict_of_order(found: Sequence[_Standing], changes: Sequence[Reversal]) -> str:
-    if not any(standing.is_tested for standing in found):
-        return CANNOT_TELL
-    groups = [standing.first_group for standing in found]
+def _verdict_of_order(found: Sequence[_PointRanking], changes: Sequence[Reversal]) -> str:
+    if not any(ranking.is_tested for ranking in found):
+        return INCONCLUSIVE
+    groups = [ranking.first_group for ranking in found]
     always = [name for name in found[0].order if all(name in group for group in groups)]
     several = len(found) > 1
     everywhere = " everywhere" if several else ""
@@ -405,24 +409,24 @@ def _verdict_of_order(found: Sequence[_Standing], changes: Sequence[Reversal]) -
         return leader
     if changes:
         return f"{leader}; the order changes"
-    same = len({tuple(standing.order) for standing in found}) == 1
-    told_apart = all("~" not in standing.chain for standing in found)
-    return f"{leader}; {'the same order' if same and told_apart else 'no change of order shown'}"
+    same = len({tuple(ranking.order) for ranking in found}) == 1
+    strict = all("~" not in ranking.chain for ranking in found)
+    return f"{leader}; {'the same order' if same and strict else 'no change of order shown'}"
 
 
-def _ranking(question: _Question, found: Sequence[_Standing]) -> str:
+def _ranking(question: _Question, found: Sequence[_PointRanking]) -> str:
     """The best first: all of them, or, if that is too long, only those that may be best. Points
     with equal chains are reported together."""
-    whole = len(found) <= CHAINS_TOLD and max(len(s.order) for s in found) <= NAMES_IN_A_CHAIN
+    whole = len(found) <= MAX_CHAINS and max(len(s.order) for s in found) <= MAX_CHAIN_NAMES
     chains: dict[str, list[int]] = {}
-    for standing in found:
-        first = " ~ ".join(standing.first_group[:NAMES_IN_A_CHAIN])
-        if (more := len(standing.first_group) - NAMES_IN_A_CHAIN) > 0:
+    for ranking in found:
+        first = " ~ ".join(ranking.first_group[:MAX_CHAIN_NAMES])
+        if (more := len(ranking.first_group) - MAX_CHAIN_NAMES) > 0:
             first += f" and {more} more"
-        chains.setdefault(standing.chain if whole else first, []).append(standing.point)
+        chains.setdefault(ranking.chain if whole else first, []).append(ranking.point)
     texts = [f"{chain}{question.at(*points)}" for chain, points in chains.items()]
-    if len(texts) > CHAINS_TOLD:
-        texts = [*texts[:CHAINS_TOLD], f"{len(texts) - CHAINS_TOLD} more"]
+    if len(texts) > MAX_CHAINS:
+        texts = [*texts[:MAX_CHAINS], f"{len(texts) - MAX_CHAINS} more"]
     head = "Best" if whole else "Not reliably behind the best"
     return f"{head} in {question.metric.name}: {'; '.join(texts)}."
 
@@ -449,7 +453,7 @@ def _fit(question: _Question) -> Finding:
                 label = f"{name} ({describe(fixed)})" if fixed else name
                 xs, table = [x for x, _ in found], fits.table_of([logs for _, logs in found])
                 curves.append((label, Curve(name, question.metric.key, "", fixed, []), xs, table))
-    law = _amdahl if question.asked.options.get("law") == "amdahl" else _growth
+    law = _amdahl if question.request.options.get("law") == "amdahl" else _growth
     return law(question, parameter, curves)
 
 
@@ -467,16 +471,16 @@ def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured
         why = f"This needs two values of {parameter.name} up to the number of processors."
         return question.no_answer(why)
     beyond = {"": "", "above": " (slower with more)", "below": " (more than the law allows)"}
-    told = []
+    figures = []
     for label, _, _, law in found:
         off = f", off by {interval(law.left[1])} at {law.left[0]:g}" if law.left else ""
         text = f"{label} {interval(law.serial)}{beyond[law.limit]}{off}"
-        told.append((law.serial.value, text))
+        figures.append((law.serial.value, text))
     left = sum(law.left is not None for *_, law in found)
     count = f" on {question.processors} processors" if question.processors else ""
     return question.answer(
         f"{left} of {len(found)} deviate from the law",
-        f"Serial fraction by Amdahl's law{count}: {_figures(told)}.",
+        f"Serial fraction by Amdahl's law{count}: {_figures(figures)}.",
         {f"serial fraction of {label}": law.serial for label, _, _, law in found},
         [
             _drawn(curve, f"Amdahl's law, s = {law.serial.value:.2f}", xs, law.predicted)
@@ -486,8 +490,8 @@ def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured
 
 
 def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured]) -> Finding:
-    expected = question.asked.options.get("expected")
-    tolerance = float(question.asked.options.get("tolerance", TOLERANCE))
+    expected = question.request.options.get("expected")
+    tolerance = float(question.request.options.get("tolerance", TOLERANCE))
     found = [
         (label, curve, xs, grown)
         for label, curve, xs, table in curves
@@ -496,9 +500,9 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
     if not found:
         why = f"This needs two values of {parameter.name} with values above 0."
         return question.no_answer(why)
-    told = [(g.exponent.value, f"{label} {interval(g.exponent)}") for label, _, _, g in found]
-    asked = "" if expected is None else f" (expected: {expected})"
-    head = f"{question.metric.name} ~ {parameter.name}^k{asked}, k"
+    figures = [(g.exponent.value, f"{label} {interval(g.exponent)}") for label, _, _, g in found]
+    exponent_note = "" if expected is None else f" (expected: {expected})"
+    head = f"{question.metric.name} ~ {parameter.name}^k{exponent_note}, k"
     verdict, limit = "measured", _over_limit(question, curves)
     if expected is not None:
         verdict = _together([fits.judge_growth(g, expected, tolerance) for *_, g in found])
@@ -511,7 +515,7 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
             drawn.append(_drawn(curve, f"x^{grown.exponent.value:.2f}", xs, grown.power))
     return question.answer(
         verdict,
-        f"{head}: {_figures(told)}.{limit}",
+        f"{head}: {_figures(figures)}.{limit}",
         {f"exponent of {label}": grown.exponent for label, _, _, grown in found},
         drawn,
     )
@@ -520,22 +524,22 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
 def _together(verdicts: Sequence[str]) -> str:
     if len(set(verdicts)) == 1:
         return verdicts[0]
-    told = REFUTED if REFUTED in verdicts else CONFIRMED
-    return f"{told} for {verdicts.count(told)} of {len(verdicts)}"
+    verdict = REFUTED if REFUTED in verdicts else CONFIRMED
+    return f"{verdict} for {verdicts.count(verdict)} of {len(verdicts)}"
 
 
 def _over_limit(question: _Question, curves: Sequence[Measured]) -> str:
     """The curves shown to rise above the option `limit`: the whole interval of their highest point
     is above it."""
-    limit = question.asked.options.get("limit")
+    limit = question.request.options.get("limit")
     if limit is None:
         return ""
     above = []
     for label, _, _, table in curves:
         if len(table):
             highest = fits.mean_estimate(table[:, int(table.mean(axis=0).argmax())])
-            least = highest.value if highest.low is None else highest.low
-            if least > math.log(limit):
+            lower_bound = highest.value if highest.low is None else highest.low
+            if lower_bound > math.log(limit):
                 above.append(f"{label} {math.exp(highest.value):.3g}")
     return f" Above {limit:g}: {', '.join(above) or 'none'}."
 

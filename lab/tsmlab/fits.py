@@ -23,7 +23,7 @@ Table = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # exp() of anything larger overflows.
-MOST_LOG = 700.0
+MAX_LOG = 700.0
 
 
 def table_of(columns: Sequence[Mapping[int, float]]) -> Table:
@@ -153,7 +153,7 @@ def _departure(
         assert log.high is not None
         beyond = log.low > math.log1p(LAW_MARGIN) or log.high < -math.log1p(LAW_MARGIN)
         if beyond and adjusted[place] < 1.0 - stats.CONFIDENCE:
-            value, low, high = (math.exp(min(v, MOST_LOG)) for v in (log.value, log.low, log.high))
+            value, low, high = (math.exp(min(v, MAX_LOG)) for v in (log.value, log.low, log.high))
             return float(n[place]), Estimate(value, low, high)
     return None
 
@@ -195,7 +195,7 @@ def growth(xs: Sequence[float], logs: Table) -> Growth | None:
     return Growth(
         mean_estimate([k for k, _ in lines]),
         log_better,
-        [float(v) for v in np.exp(np.minimum(intercept + slope * x, MOST_LOG))],
+        [float(v) for v in np.exp(np.minimum(intercept + slope * x, MAX_LOG))],
         [float(v) for v in np.clip(a + b * x, 0.0, 1e300)],
     )
 
@@ -214,7 +214,7 @@ def _logarithm(x: Vector, log_y: Vector) -> tuple[float, float]:
     weight = 1.0 / np.maximum(np.exp(log_y - scale), 1e-150)
     left = np.stack([weight, weight * x], axis=1)
     (a, b), *_ = np.linalg.lstsq(left, weight * np.exp(log_y - scale), rcond=None)
-    factor = math.exp(min(scale, MOST_LOG))
+    factor = math.exp(min(scale, MAX_LOG))
     return float(a) * factor, float(b) * factor
 
 

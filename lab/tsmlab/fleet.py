@@ -23,7 +23,7 @@ from tsmlab import __version__, journal, machine
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse
 from tsmlab.errors import UserError
-from tsmlab.journal import Digests, Memo, Unkept
+from tsmlab.journal import Digests, Memo, NullJournal
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor
 from tsmlab.results import FLEET, MachineKind, Sample
@@ -38,7 +38,7 @@ CONNECT_SECONDS = 10.0
 # How long to wait for a worker to reappear before giving up.
 PATIENCE_SECONDS = 30.0
 # A round that has killed this many workers is not given to another one.
-DEATHS = 3
+MAX_DEATHS = 3
 REQUIREMENT = "distributed>=2026.1"
 
 
@@ -74,7 +74,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedRound:
     """A finished round, and where it was made."""
 
     worker: str
@@ -134,7 +134,7 @@ def dask_setup(_worker: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def make_round(job: Job) -> Done:
+def make_round(job: Job) -> FinishedRound:
     """All runs of a round, one after the other, on this worker's processors."""
     from distributed import get_worker  # noqa: PLC0415 - each worker has it
 
@@ -150,7 +150,7 @@ def make_round(job: Job) -> Done:
             job.allocators,
             job.executor,
             Path(folder),
-            Unkept(),
+            NullJournal(),
             job.series_points,
             job.points,
         )
@@ -163,7 +163,7 @@ def make_round(job: Job) -> Done:
             ) from error
     where = {"worker": name, "kind": kind}
     tagged = [replace(s, measurement={**s.measurement, FLEET: where}) for s in samples]
-    return Done(name, kind, tagged)
+    return FinishedRound(name, kind, tagged)
 
 
 _SAME_LAB = "All machines need the same tsmalloc, and the same files under the same paths."
@@ -179,8 +179,8 @@ def kind_of(found: Machine) -> str:
 
 
 @dataclass
-class Crew:
-    """Makes the rounds of one program (schedule.Crew). Each round is one line of the journal,
+class WorkerPool:
+    """Makes the rounds of one program (schedule.WorkerPool). Each round is one line of the journal,
     written when it is done."""
 
     fleet: Fleet
@@ -190,7 +190,7 @@ class Crew:
     def __post_init__(self) -> None:
         self._futures: dict[str, Any] = {}
         self._begun_at: dict[str, float] = {}
-        self._done: dict[str, Done] = {}
+        self._done: dict[str, FinishedRound] = {}
         self._start = self.memo.clock()
 
     @property
@@ -241,10 +241,10 @@ class Crew:
             )
         )
 
-    def _wait(self, key: str, slots: Sequence[Slot]) -> Done:
+    def _wait(self, key: str, slots: Sequence[Slot]) -> FinishedRound:
         """Saves any round that finishes in the meantime."""
         if key not in self._done and self.memo.knows(key):
-            self._done[key] = self.memo.once(key, Done, _unmade)
+            self._done[key] = self.memo.once(key, FinishedRound, _unmade)
         self._begin(key, slots)
         while key not in self._done:
             for ready in self.fleet.ready(self._futures):
@@ -256,8 +256,8 @@ class Crew:
                 self.remember(ready, replace(made, samples=later))
         return self._done[key]
 
-    def remember(self, key: str, done: Done) -> None:
-        self._done[key] = self.memo.once(key, Done, lambda: done)
+    def remember(self, key: str, done: FinishedRound) -> None:
+        self._done[key] = self.memo.once(key, FinishedRound, lambda: done)
 
 
 def _key(slots: Sequence[Slot]) -> str:
@@ -266,7 +266,7 @@ def _key(slots: Sequence[Slot]) -> str:
     return f"{slots[0].phase} {slots[0].round}{where}, in one piece"
 
 
-def _unmade() -> Done:
+def _unmade() -> FinishedRound:
     raise AssertionError("what the journal knows is not made again")
 
 
@@ -304,7 +304,7 @@ class Fleet:
 
     def touch_memory(self, wanted_bytes: int) -> int:
         """machine.touch() on each machine; returns the least that any of them touched."""
-        with self._telling():
+        with self._translate_errors():
             touched: Mapping[str, int] = self.client.run(
                 machine.touch, wanted_bytes, workers=list(self.hosts)
             )
@@ -320,12 +320,12 @@ class Fleet:
         self._stopped.set()
 
     def submit(self, job: Job) -> Any:
-        with self._telling():
+        with self._translate_errors():
             return self.client.submit(make_round, job, pure=False)
 
     def ready(self, futures: Mapping[str, Any]) -> list[str]:
         """The keys of the finished futures; waits for one, but only briefly."""
-        with self._telling(), contextlib.suppress(TimeoutError):
+        with self._translate_errors(), contextlib.suppress(TimeoutError):
             self._dask.wait(list(futures.values()), timeout=1.0, return_when="FIRST_COMPLETED")
         if self._stopped.is_set():
             raise KeyboardInterrupt
@@ -334,9 +334,9 @@ class Fleet:
             self._check_workers()
         return found
 
-    def result(self, future: Any) -> Done:
-        with self._telling():
-            done: Done = future.result()
+    def result(self, future: Any) -> FinishedRound:
+        with self._translate_errors():
+            done: FinishedRound = future.result()
         if self._only not in {None, done.kind}:
             raise UserError(
                 f"the worker {done.worker} joined on a different kind of machine: {done.kind}.",
@@ -345,7 +345,7 @@ class Fleet:
         return done
 
     def _check_workers(self) -> None:
-        with self._telling():
+        with self._translate_errors():
             workers = self.client.scheduler_info(n_workers=-1).get("workers")
         if workers:
             self._alone_since = None
@@ -358,13 +358,13 @@ class Fleet:
             )
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Rewords errors of the cluster as ours."""
         try:
             yield
         except self._dask.KilledWorker as error:
             raise UserError(
-                f"one round killed at least {DEATHS} workers.",
+                f"one round killed at least {MAX_DEATHS} workers.",
                 "Check their logs, then continue with --resume.",
             ) from error
         except (

@@ -21,7 +21,7 @@ from tsmlab.journal import Memo
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import PAGE_FAULTS, PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.progress import Reporter
-from tsmlab.results import Analysis, Comparison, Outcome, Sample, Trouble
+from tsmlab.results import Analysis, Comparison, Outcome, ResultWarning, Sample
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
 from tsmlab.study import Gate, GateRow, GateVerdict, Study
@@ -32,7 +32,7 @@ MAX_ROUNDS = 60
 # Rounds of a program that is compared with a saved baseline.
 ALONE_ROUNDS = 10
 # Less than this is the length of a file's name, or a page of memory: no limit is smaller.
-LEAST_LIMIT = 0.0005
+MIN_LIMIT = 0.0005
 # The chance of a false regression, each time that the rounds are analysed.
 FALSE_ALARM = stats.FALSE_VERDICT
 # Facts that must be equal on two machines for times to be comparable.
@@ -124,7 +124,7 @@ def gate(
     except compare.ReferenceFailedError as error:
         which = "the program" if options.baseline is None else "the baseline's program"
         status = EXIT_USAGE if error.kind == "start" else EXIT_PROGRAM_FAILED
-        raise UserError(f"{which} fails: {error.told}", error.remedy, status) from error
+        raise UserError(f"{which} fails: {error.full_text}", error.remedy, status) from error
     return Outcome(_results(options, outcome.results), outcome.error)
 
 
@@ -152,7 +152,7 @@ def _results(options: Options, comparison: Comparison) -> Study:
     return Study.of("gate", [replace(comparison, name="gate")], gate=answer)
 
 
-def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
+def _other_subject(before: Comparison, now: Comparison) -> list[ResultWarning]:
     """A warning if the baseline was made with other arguments, another program or another
     allocator."""
     seen = []
@@ -166,7 +166,7 @@ def _other_subject(before: Comparison, now: Comparison) -> list[Trouble]:
     if not seen:
         return []
     return [
-        Trouble(
+        ResultWarning(
             "other-baseline",
             "; ".join(seen),
             "the wrong file, or the program's arguments changed",
@@ -189,7 +189,7 @@ def judge(
         return "measured" if limit is None else "unresolved", None
     if ratio.low is None or ratio.high is None:
         return "unresolved", None
-    bound = 1.0 + max(limit, LEAST_LIMIT)
+    bound = 1.0 + max(limit, MIN_LIMIT)
     if ratio.high <= bound:
         return "pass", None
     alpha = 2.0 * FALSE_ALARM / limits
@@ -198,12 +198,12 @@ def judge(
     strict = stats.student_critical(alpha, degrees) / stats.student_critical(usual, degrees)
     distance = math.log(ratio.ratio / bound)
     half = math.log(ratio.high / ratio.low) / 2.0
-    audible = floor is None or ratio.ratio > 1.0 + floor
-    if distance > half * strict and ratio.low > bound and audible:
+    exceeds_noise = floor is None or ratio.ratio > 1.0 + floor
+    if distance > half * strict and ratio.low > bound and exceeds_noise:
         return "regression", None
     level = alpha if distance > 0.0 else usual
     rounds = stats.rounds_until(ratio.pairs, half, abs(distance), level)
-    if not audible and floor is not None and ratio.ratio > 1.0:
+    if not exceeds_noise and floor is not None and ratio.ratio > 1.0:
         rounds = max(rounds, ratio.pairs * (math.log1p(floor) / math.log(ratio.ratio)) ** 2)
     if rounds > stats.MAX_ROUNDS_ADVICE:
         return "unresolved", None

@@ -66,14 +66,14 @@ def _limit(row: GateRow) -> str:
 def sentence(row: GateRow) -> str:
     if row.ratio is None or row.limit is None:
         return f"{row.name}: {quantity_or(row.candidate, row.unit)}, not judged"
-    told = f"{row.name}: {change_in_full(row.ratio)}, limit {_limit(row)}"
+    message = f"{row.name}: {change_in_full(row.ratio)}, limit {_limit(row)}"
     if row.verdict != "unresolved":
-        return told
+        return message
     if row.ratio.low is None:
-        return f"{told}; one round has no interval: -r 3 or more"
+        return f"{message}; one round has no interval: -r 3 or more"
     if row.rounds_more is None:
-        return f"{told}; no sensible number of rounds would resolve it: use --deterministic"
-    return f"{told}; about {rounds(row.rounds_more, more=True)} would resolve it"
+        return f"{message}; no sensible number of rounds would resolve it: use --deterministic"
+    return f"{message}; about {rounds(row.rounds_more, more=True)} would resolve it"
 
 
 def conclusion(study: Study) -> Iterator[str]:

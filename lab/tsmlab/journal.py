@@ -31,7 +31,7 @@ BEGIN_ANEW = "Start over, without --resume."
 # Facts about a machine that numbers depend on: results must not be mixed if these differ.
 SAME_MACHINE = ("kernel", "architecture", "cpu", "usable_cores", "libc")
 
-Made = TypeVar("Made")
+T = TypeVar("T")
 Clock = Callable[[], float]
 # SHA-256 by file name; None if the file cannot be read.
 Digests = dict[str, str | None]
@@ -105,7 +105,7 @@ class Header:
 class Memo(Protocol):
     """Does each thing only once, however often its study is resumed."""
 
-    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+    def once(self, key: str, kind: Any, make: Callable[[], T]) -> T:
         """The value that `make` returned when it was first called with this key; it has the
         annotated type `kind`."""
 
@@ -123,7 +123,7 @@ class Part:
     whole: Memo
     name: str
 
-    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+    def once(self, key: str, kind: Any, make: Callable[[], T]) -> T:
         return self.whole.once(f"{self.name}: {key}", kind, make)
 
     def clock(self) -> float:
@@ -133,7 +133,7 @@ class Part:
         return self.whole.knows(f"{self.name}: {key}")
 
 
-class Unkept:
+class NullJournal:
     """The journal of a study that cannot be resumed: nothing is saved."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -145,7 +145,7 @@ class Unkept:
     def knows(self, key: str) -> bool:
         return False
 
-    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+    def once(self, key: str, kind: Any, make: Callable[[], T]) -> T:
         return make()
 
 
@@ -239,7 +239,7 @@ class Journal:
     def knows(self, key: str) -> bool:
         return key in self._lines
 
-    def once(self, key: str, kind: Any, make: Callable[[], Made]) -> Made:
+    def once(self, key: str, kind: Any, make: Callable[[], T]) -> T:
         """See Memo. The value has been written when this returns; raises UserError if that
         fails."""
         line = self._lines.get(key)
@@ -253,7 +253,7 @@ class Journal:
             if line.seconds > self.clock():
                 self._stood, self._since = line.seconds, self._base()
         try:
-            kept: Made = records.restore(kind, line.value)
+            kept: T = records.restore(kind, line.value)
         except records.DAMAGE as error:
             raise _damaged(self.path, line.number, error) from error
         return kept

@@ -64,7 +64,7 @@ class Preloaded:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ExitReport:
     """How a program ended, as reported by every native tool."""
 
     exit_code: int | None
@@ -95,7 +95,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Measurement(Ended):
+class Measurement(ExitReport):
     """The fields of the output of `measure` that the lab needs; lab/native/README.md explains them.
 
     None means unknown. If the program never ran (`spawn_error`), the quantities that are never None
@@ -140,7 +140,7 @@ def read_answer(text: str, tool: str, schema: str) -> dict[str, Any]:
     return answer
 
 
-class Told(Generic[Value]):
+class JsonField(Generic[Value]):
     """A value built from some keys of a tool's output (the field `raw`)."""
 
     def __init__(self, make: Callable[[Any], Value], *keys: str) -> None:

@@ -123,8 +123,8 @@ class CustomMetric:
 
 def _with_unit(text: str, behind: str) -> tuple[float, Unit] | None:
     """A number, and the unit in the text or after it."""
-    for told in (text.strip(), f"{text.strip()}{behind}"):
-        if match := _WITH_UNIT.fullmatch(told):
+    for candidate in (text.strip(), f"{text.strip()}{behind}"):
+        if match := _WITH_UNIT.fullmatch(candidate):
             known = _APART if match[2] else _TOUCHING
             for unit, sizes in known.items():
                 number = _number(match[1])

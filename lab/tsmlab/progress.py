@@ -32,14 +32,14 @@ class Reporter:
     def note(self, text: str) -> None: ...
 
 
-class Silence(Reporter):
+class SilentReporter(Reporter):
     """The reporter of --quiet."""
 
 
 def reporter_for(quiet: bool, stream: TextIO | None = None) -> Reporter:
     stream = stream or sys.stderr
     if quiet:
-        return Silence()
+        return SilentReporter()
     if stream.isatty():
         return Bar(Console(file=stream))
     return Lines(stream)
@@ -80,17 +80,17 @@ class _Place(Reporter):
         self._done += 1
 
     @property
-    def most(self) -> int | None:
+    def max_rounds(self) -> int | None:
         """The maximum number of rounds; None if unknown."""
         known = self._expected if self._phase == "measured" else None
         return None if known is None or self._number > known else known
 
     @property
     def left(self) -> str:
-        most, length = self.most, self._round_seconds
-        if most is None or length is None:
+        max_rounds, length = self.max_rounds, self._round_seconds
+        if max_rounds is None or length is None:
             return ""
-        seconds = (most - self._number + 1) * length - (self._clock() - self._begun)
+        seconds = (max_rounds - self._number + 1) * length - (self._clock() - self._begun)
         if seconds < 90.0:
             return f"about {max(1.0, seconds):.0f} s left"
         return f"about {seconds / 60.0:.0f} min left"
@@ -105,18 +105,18 @@ class Lines(_Place):
         self._last_line = clock()
 
     def run_started(self, slot: Slot) -> None:
-        self._tell_now_and_then(
+        self._print_periodically(
             PHASE_NAMES[self._phase]
             + (f" {self._number}" if self._phase != "probe" else "")
-            + ("" if self.most is None else f" of at most {self.most}"),
+            + ("" if self.max_rounds is None else f" of at most {self.max_rounds}"),
             f"run {self._done + 1} of {self._runs}",
             self.left,
         )
 
     def step(self, what: str, running: str, done: int, total: int) -> None:
-        self._tell_now_and_then(what, f"run {done + 1} of {total}")
+        self._print_periodically(what, f"run {done + 1} of {total}")
 
-    def _tell_now_and_then(self, *parts: str) -> None:
+    def _print_periodically(self, *parts: str) -> None:
         if self._clock() - self._last_line >= PIPE_SECONDS_BETWEEN_LINES:
             self.note(", ".join(filter(None, parts)))
 
@@ -155,8 +155,8 @@ class Bar(_Place):
         super().round_started(phase, number, runs)
         total, done, rounds = runs, 0, str(number) if phase == "measured" else ""
         if phase == "measured" and self._expected is not None:
-            most = max(self._expected, number)
-            total, done, rounds = most * runs, (number - 1) * runs, f"{number}/≤{most}"
+            max_rounds = max(self._expected, number)
+            total, done, rounds = max_rounds * runs, (number - 1) * runs, f"{number}/≤{max_rounds}"
         self._progress.update(
             self._task, description=PHASE_NAMES[phase], total=total, completed=done, rounds=rounds
         )

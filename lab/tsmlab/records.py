@@ -207,7 +207,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
-class Kept(Protocol):
+class SavedRecord(Protocol):
     """Results from the moment `created` (ISO 8601). subject: what was measured, for the file name.
     interrupted: whether the user ended the measuring."""
 
@@ -219,7 +219,7 @@ class Kept(Protocol):
     def interrupted(self) -> bool: ...
 
 
-def save(results: Kept, folders: Iterable[Path] | None = None) -> Path:
+def save(results: SavedRecord, folders: Iterable[Path] | None = None) -> Path:
     """Saves results in the first folder that can be written, and returns the path, which includes
     the process ID. Raises UserError if there is no such folder."""
     text = to_json(results)

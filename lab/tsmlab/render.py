@@ -19,7 +19,7 @@ from tsmlab.metrics import (
     TREE_MEMORY,
     MetricSpec,
 )
-from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row, Trouble
+from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, ResultWarning, Row
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
 from tsmlab.tables import STYLES, Block, Cell, Column, Layout
@@ -27,7 +27,7 @@ from tsmlab.wording import change, change_in_full, counted, names, quantity, rou
 
 MAX_FRONT = 8
 # Warnings that question the whole table, and therefore come before it.
-GRAVE = ("linked-allocator", "own-allocator", "waits", "input", "short-runs", "few-calls")
+SERIOUS = ("linked-allocator", "own-allocator", "waits", "input", "short-runs", "few-calls")
 RECOMMENDATION = "Recommendation: "
 
 
@@ -39,8 +39,8 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
         title = f"{comparison.subject}: {asked.title}"
         yield Block(title, lines=[asked.question], where="text")
     yield Block(lines=answers(comparison), style="bold")
-    if grave := [t.symptom for t in comparison.warnings if t.code in GRAVE]:
-        yield Block(lines=[f"But {each}." for each in grave], style="yellow", where="text")
+    if serious := [t.symptom for t in comparison.warnings if t.code in SERIOUS]:
+        yield Block(lines=[f"But {each}." for each in serious], style="yellow", where="text")
     yield Block(lines=extent[1:], style="dim")
     rows = ranked_rows(comparison)
     if rows and not (asked and comparison.points):
@@ -76,11 +76,14 @@ def report(comparison: Comparison, width: int, colours: bool = False) -> str:
 
 
 def document(
-    blocks: Iterable[Block], troubles: Sequence[Trouble], machine: Machine, created: str
+    blocks: Iterable[Block],
+    found_warnings: Sequence[ResultWarning],
+    machine: Machine,
+    created: str,
 ) -> str:
     """A report as Markdown, with warnings, the machine and the time."""
     lines = tables.markdown_of(blocks)
-    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in troubles]
+    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in found_warnings]
     lines += ["", tables.measured_on(machine, created)]
     return "\n".join(lines) + "\n"
 
@@ -400,8 +403,8 @@ def _why_not_ranked(row: Row, comparison: Comparison) -> str:
         summary = other.metrics.get(spec.key)
         is_compared = other.allocator in (row.allocator, comparison.reference)
         if is_compared and summary is not None and summary.minimum <= 0:
-            least = quantity(summary.minimum, spec.unit)
-            return f"{spec.name} was {least} under {other.allocator}, so it has no ratio"
+            minimum = quantity(summary.minimum, spec.unit)
+            return f"{spec.name} was {minimum} under {other.allocator}, so it has no ratio"
     return "no complete measurement"
 
 
@@ -411,10 +414,10 @@ def failure_lines(name: str, row: Row | Score) -> list[str]:
         return []
     end = "; not run again" if row.gave_up else ""
     how_many = f"{row.failures} of {counted(row.attempts, 'run')}"
-    said = row.failure.stderr_tail.splitlines()[-2:]
+    tail_lines = row.failure.stderr_tail.splitlines()[-2:]
     return [
         f"FAILED {name}: {row.failure.text} ({how_many}{end})",
-        *(f"       | {s}" for s in said),
+        *(f"       | {s}" for s in tail_lines),
     ]
 
 

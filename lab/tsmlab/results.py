@@ -37,7 +37,7 @@ StopReason = Literal[
 ]
 
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 class Stopped:
@@ -51,10 +51,10 @@ class Stopped:
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[Found]):
+class Outcome(Generic[T]):
     """The results of a study, and the error that ended it early, if one did."""
 
-    results: Found
+    results: T
     error: UserError | None = None
 
 
@@ -147,7 +147,7 @@ class Stop:
 EARLY = (KeyboardInterrupt, UserError)
 
 
-def ended(problem: BaseException, results: Callable[[Stop], Found]) -> Outcome[Found]:
+def ended(problem: BaseException, results: Callable[[Stop], T]) -> Outcome[T]:
     """The outcome of something that one of EARLY ended."""
     if isinstance(problem, UserError):
         return Outcome(results(Stop("aborted", problem.message)), problem)
@@ -196,7 +196,7 @@ class Leaders:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ResultWarning:
     """A warning: a symptom, its likely cause, and the option that helps."""
 
     code: str
@@ -302,7 +302,7 @@ class Comparison(Stopped):
     output_comparable: bool | None
     intercepted_calls: int | None
     analysis: Analysis
-    warnings: list[Trouble]
+    warnings: list[ResultWarning]
     samples: list[Sample]
     kinds: list[MachineKind] = field(default_factory=list)
     parameters: list[Parameter] = field(default_factory=list)

@@ -109,7 +109,7 @@ class StopRule:
     min_is_firm: bool = False
 
     @classmethod
-    def of_rounds(cls, count: int, time_budget_seconds: float | None) -> "StopRule":
+    def fixed_rounds(cls, count: int, time_budget_seconds: float | None) -> "StopRule":
         """Exactly this many rounds, or as many as fit into the time."""
         if time_budget_seconds is None:
             return cls(runs=count)
@@ -223,7 +223,7 @@ class Observer(Protocol):
     def note(self, text: str) -> None: ...
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Makes rounds elsewhere, several at a time."""
 
     @property
@@ -242,11 +242,10 @@ class Rounds:
     """Runs rounds of one program: each entry once, in the round's own order, except entries that
     have given up. `samples` is complete at every moment.
 
-    `run_one` makes a run, unless there is a crew, which makes rounds. `judge` may set failures
-    after each round, and withdraw them. vary_layout: each round has an environment of another size.
-    by_point: a round has a block of runs for each point, one after the other, since nothing is
-    compared between points.
-    """
+    `run_one` makes a run, unless there is a worker pool, which makes whole rounds. `judge` may set
+    failures after each round, and withdraw them. vary_layout: each round has an environment of
+    another size. by_point: a round has a block of runs for each point, one after the other, since
+    nothing is compared between points."""
 
     entries: Sequence[Entry]
     seed: int
@@ -254,7 +253,7 @@ class Rounds:
     observer: Observer
     judge: Callable[[list[Sample]], list[Sample]] = list
     vary_layout: bool = True
-    crew: Crew | None = None
+    worker_pool: WorkerPool | None = None
     by_point: bool = False
 
     def __post_init__(self) -> None:
@@ -266,12 +265,14 @@ class Rounds:
         return [e for e in self.entries if (e.point, e.allocator.name) not in self.given_up]
 
     def run(self, phase: Phase, number: int, last: int | None = None) -> None:
-        """One round; `number` counts from 1 within the phase. last: a crew may already begin later
-        rounds up to this one."""
+        """One round; `number` counts from 1 within the phase. last: a worker pool may already begin
+        later rounds up to this one."""
         blocks = self._blocks(phase, number)
         self.observer.round_started(phase, number, sum(map(len, blocks)))
-        crew = self.crew
-        for sample in self._made(blocks) if crew is None else self._made_by(crew, blocks, last):
+        worker_pool = self.worker_pool
+        for sample in (
+            self._made(blocks) if worker_pool is None else self._made_by(worker_pool, blocks, last)
+        ):
             self.samples.append(sample)
             self.observer.run_finished(sample)
         self.samples = self.judge(self.samples)
@@ -298,16 +299,16 @@ class Rounds:
             yield self.run_one(slot)
 
     def _made_by(
-        self, crew: Crew, blocks: Sequence[Sequence[Slot]], last: int | None
+        self, worker_pool: WorkerPool, blocks: Sequence[Sequence[Slot]], last: int | None
     ) -> Iterator[Sample]:
         """Rounds begin with the entries that are still alive; an entry that has given up by the
         time its turn comes is ignored."""
         phase, number = blocks[0][0].phase, blocks[0][0].round
-        for later in range(number, min(last or number, number + crew.size - 1) + 1):
+        for later in range(number, min(last or number, number + worker_pool.size - 1) + 1):
             for block in blocks if later == number else self._blocks(phase, later):
-                crew.begin(block)
+                worker_pool.begin(block)
         for block in blocks:
-            yield from crew.samples(block)
+            yield from worker_pool.samples(block)
 
     def _note_given_up(self) -> None:
         """Recomputed each round, because a judgement can be withdrawn (output that varies by
@@ -330,10 +331,10 @@ class Scheduler(Rounds):
     memo: Memo
 
     def warm_up(self, rounds: int) -> float:
-        """Runs unmeasured rounds, this many for each of a crew; returns how long the last one
-        took."""
+        """Runs unmeasured rounds, this many for each worker of a pool; returns how long the last
+        one took."""
         seconds = 0.0
-        last = rounds * (1 if self.crew is None else self.crew.size)
+        last = rounds * (1 if self.worker_pool is None else self.worker_pool.size)
         for number in range(1, last + 1):
             start = self.memo.clock()
             self.run("warmup", number, last)

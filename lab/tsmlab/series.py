@@ -16,15 +16,15 @@ Points = list[tuple[float, float]]
 
 MAX_POINTS = 160
 # Fewer points are not a curve.
-FEWEST_POINTS = 3
+MIN_POINTS = 3
 
 
-def thinned(points: Sequence[Sequence[float]], most: int = MAX_POINTS) -> Points:
+def thinned(points: Sequence[Sequence[float]], max_points: int = MAX_POINTS) -> Points:
     """At most about `most` points: the lowest and the highest of each stretch of time."""
     whole = [(float(p[0]), float(p[1])) for p in points]
-    if len(whole) <= most:
+    if len(whole) <= max_points:
         return whole
-    edges = np.linspace(0, len(whole), max(2, most // 2) + 1).astype(int)
+    edges = np.linspace(0, len(whole), max(2, max_points // 2) + 1).astype(int)
     kept: Points = [whole[0]]
     for start, stop in itertools.pairwise(edges):
         part = whole[start:stop]
@@ -36,7 +36,7 @@ def thinned(points: Sequence[Sequence[float]], most: int = MAX_POINTS) -> Points
     return kept
 
 
-def of_sample(sample: Sample) -> Points:
+def memory_curve(sample: Sample) -> Points:
     """Seconds and bytes of a run's memory; empty if it was not sampled."""
     raw = sample.measurement.get("series")
     if not isinstance(raw, list):
@@ -46,7 +46,7 @@ def of_sample(sample: Sample) -> Points:
 
 
 def has_curve(sample: Sample) -> bool:
-    return len(of_sample(sample)) > FEWEST_POINTS
+    return len(memory_curve(sample)) > MIN_POINTS
 
 
 def typical_run(

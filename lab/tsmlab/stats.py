@@ -396,8 +396,8 @@ def judge(
         return Judgement(Verdict.EQUAL)
     p_value = estimate.p_value if p_adjusted is None else p_adjusted
     significant = p_value is None or p_value < FALSE_VERDICT
-    audible = floor is None or abs(center) > math.log1p(floor)
-    if significant and audible and (low > limit or high < -limit):
+    exceeds_noise = floor is None or abs(center) > math.log1p(floor)
+    if significant and exceeds_noise and (low > limit or high < -limit):
         more = high < -limit if not higher_is_better else low > limit
         return Judgement(Verdict.BETTER if more else Verdict.WORSE)
     half = center - low if center > 0.0 else high - center

@@ -39,9 +39,9 @@ def refusal() -> str | None:
     )
     if done.returncode == 0:
         return None
-    said = done.stderr.strip().partition("\n")[0] or f"strace: exit {done.returncode}"
+    message = done.stderr.strip().partition("\n")[0] or f"strace: exit {done.returncode}"
     return (
-        f"system calls are not counted: {said}: in a container, start it with "
+        f"system calls are not counted: {message}: in a container, start it with "
         "--cap-add=SYS_PTRACE; on a host, set kernel.yama.ptrace_scope to 0 or 1"
     )
 

@@ -21,12 +21,12 @@ from tsmlab.results import (
     Failure,
     MetricSummary,
     Outcome,
+    ResultWarning,
     Row,
     Stop,
     Stopped,
-    Trouble,
 )
-from tsmlab.service.results import Served
+from tsmlab.service.results import ServiceResult
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.traces.replay_results import Replays
 from tsmlab.tune_options import Option
@@ -172,7 +172,7 @@ class TuneRow:
 
 
 @dataclass(frozen=True)
-class Raced:
+class RaceEntry:
     """How far a change got. ratios: by metric, over all rounds that it ran."""
 
     change: str
@@ -187,7 +187,7 @@ class Step:
     """A race of changes to the configuration `base`, and the test of its best in fresh rounds."""
 
     base: list[str]
-    raced: list[Raced]
+    raced: list[RaceEntry]
     change: str | None = None
     rows: list[TuneRow] | None = None
     confirmed: bool = False
@@ -233,7 +233,7 @@ class Study(Stopped):
     gate: Gate | None = None
     tune: Tune | None = None
     replay: Replays | None = None
-    service: Served | None = field(default_factory=lambda: None)
+    service: ServiceResult | None = field(default_factory=lambda: None)
 
     @staticmethod
     def of(
@@ -280,21 +280,21 @@ class Study(Stopped):
         return [row for part in self.parts for row in part.failed_rows]
 
     @property
-    def warnings(self) -> list[Trouble]:
+    def warnings(self) -> list[ResultWarning]:
         """The warnings of all parts, each once; those about the machine are the same in all. For a
         search, those of the last part."""
         parts = self.parts[-1:] if self.tune else self.parts
-        every = [trouble for part in parts for trouble in part.warnings]
-        machine = {trouble.code for trouble in about_machine(self.machine)}
+        every = [warning for part in parts for warning in part.warnings]
+        machine = {warning.code for warning in about_machine(self.machine)}
         once = list({(t.code, t.code in machine or t.symptom): t for t in every}.values())
         return [*_about_changes(self.changed), *once]
 
 
-def _about_changes(files: Sequence[str]) -> list[Trouble]:
+def _about_changes(files: Sequence[str]) -> list[ResultWarning]:
     if not files:
         return []
     return [
-        Trouble(
+        ResultWarning(
             "changed",
             f"changed during the run: {names(files)}",
             "they were edited, rebuilt or reinstalled",

@@ -17,7 +17,7 @@ from tsmlab.toml_tables import is_number
 ALLOCATOR = "allocator"
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 # Each point runs under every allocator in every round.
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 
 # A value for each parameter by its name; {} without a sweep.
 Point = dict[str, Any]
@@ -89,7 +89,7 @@ def parameter_scan(name: str, minimum: str, maximum: str, step: str | None) -> P
     if low > high:
         raise UserError(f"-P {name} {minimum} {maximum}: the range is empty.", example)
     count = int((high - low) / by) + 1
-    if count > MOST_POINTS:
+    if count > MAX_POINTS:
         raise UserError(f"-P {name} has {count:,} values.", "Choose a larger step: -D")
     return Parameter(name, name, [_plain(low + number * by) for number in range(count)])
 
@@ -112,7 +112,7 @@ def check(parameters: Sequence[Parameter], texts: Iterable[str]) -> None:
                 f"the parameter {name} is not used.",
                 f"Write {{{name}}} where its value belongs in the command.",
             )
-    if (count := len(points_of(parameters))) > MOST_POINTS:
+    if (count := len(points_of(parameters))) > MAX_POINTS:
         raise UserError(
             f"these parameters make {count:,} points, which is too many.", "Choose fewer values."
         )

@@ -204,23 +204,23 @@ class Sheet:
             file=self._file, width=width, force_terminal=colours, highlight=False
         )
 
-    def say(self, *lines: str | Text, style: str = "", **how: Any) -> None:
+    def write_lines(self, *lines: str | Text, style: str = "", **options: Any) -> None:
         """Lines are not wrapped, unless rich is told to."""
         for line in lines:
             text = Text(line, style=style) if isinstance(line, str) else line
-            self._console.print(text, **(how or {"soft_wrap": True}))
+            self._console.print(text, **(options or {"soft_wrap": True}))
 
     def gap(self) -> None:
         self._console.print()
 
     def block(self, block: Block) -> None:
-        hows: dict[str, dict[str, Any]] = {
+        print_options: dict[str, dict[str, Any]] = {
             "bold": {"soft_wrap": False},
             "dim": {"no_wrap": True, "overflow": "ellipsis"},
         }
         if block.title:
-            self.say(block.title, style="bold", soft_wrap=False)
-        self.say(*block.lines, style=block.style, **hows.get(block.style, {}))
+            self.write_lines(block.title, style="bold", soft_wrap=False)
+        self.write_lines(*block.lines, style=block.style, **print_options.get(block.style, {}))
         if block.table:
             # A pipe gets the whole table at its full width.
             room = self.width if self.colours or block.cut else sys.maxsize
@@ -230,13 +230,13 @@ class Sheet:
                     self.table(part)
             else:
                 self.table(columns, layout, may_be_cut=block.cut)
-            self.say(*block.notes(layout), style="dim", **hows["dim"])
+            self.write_lines(*block.notes(layout), style="dim", **print_options["dim"])
         else:
-            self.say(*block.notes(ROOMY), style="dim")
-        self.say(*block.fails, style="red")
+            self.write_lines(*block.notes(ROOMY), style="dim")
+        self.write_lines(*block.fails, style="red")
         indent = max([LABEL_WIDTH, *(len(label) + 2 for label, _ in block.labelled)])
         for label, text in block.labelled:
-            self.say(_hanging(label, text, self.width, indent))
+            self.write_lines(_hanging(label, text, self.width, indent))
 
     def table(
         self, columns: Sequence[Column], layout: Layout = ROOMY, may_be_cut: bool = False

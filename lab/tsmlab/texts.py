@@ -6,7 +6,7 @@ Each verb has its own blocks of text; everything else is the same for all of the
 from collections.abc import Callable, Iterator, Sequence
 
 from tsmlab import bench_text, export, gate_text, records, render, tables, tune_text
-from tsmlab.results import Trouble
+from tsmlab.results import ResultWarning
 from tsmlab.service import render as service_text
 from tsmlab.study import Study, Verb
 from tsmlab.tables import Block
@@ -65,14 +65,14 @@ def formatted(study: Study, file_format: export.Format) -> str:
     return writers[file_format](study)
 
 
-def warning_lines(troubles: Sequence[Trouble], verbose: bool = False) -> list[str]:
+def warning_lines(result_warnings: Sequence[ResultWarning], verbose: bool = False) -> list[str]:
     """A line for each; with causes and remedies if verbose."""
     lines = []
-    for trouble in troubles:
-        lines.append(f"warning: {trouble.symptom}")
+    for warning in result_warnings:
+        lines.append(f"warning: {warning.symptom}")
         if verbose:
-            lines.append(f"         likely: {trouble.cause}")
-            lines.append(f"         remedy: {trouble.remedy}")
-    if troubles and not verbose:
+            lines.append(f"         likely: {warning.cause}")
+            lines.append(f"         remedy: {warning.remedy}")
+    if result_warnings and not verbose:
         lines.append("         (-v shows likely causes and remedies)")
     return lines

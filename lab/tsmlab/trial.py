@@ -248,10 +248,10 @@ def _run_hook(which: Literal["setup", "cleanup"], line: str | None, allocator_na
     )
     if done.returncode != 0:
         how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-        said = done.stdout.decode(errors="replace").strip()
+        output = done.stdout.decode(errors="replace").strip()
         when = "before" if which == "setup" else "after"
         raise UserError(
-            f"the {which} command failed ({how}): {line}" + (f"\n{said}" if said else ""),
+            f"the {which} command failed ({how}): {line}" + (f"\n{output}" if output else ""),
             f"Try it in a shell first; it must succeed {when} each run (--{which}).",
         )
 
@@ -324,12 +324,12 @@ class UnitCheck:
             if {known, unit} == {"number", "count"}:  # such as 900 and 45.9k
                 self.expected[key] = "count"
             elif unit != known:
-                text = f"its number has {_told(unit)}, the reference's {_told(known)}"
+                text = f"its number has {unit_text(unit)}, the reference's {unit_text(known)}"
                 return replace(sample, failure=Failure("metric", text))
         return sample
 
 
-def _told(unit: str) -> str:
+def unit_text(unit: str) -> str:
     return "no unit" if unit in ("number", "count") else unit
 
 

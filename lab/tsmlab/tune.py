@@ -23,7 +23,7 @@ from tsmlab.progress import Reporter
 from tsmlab.results import EARLY, AllocatorInfo, Analysis, Comparison, Outcome, Stop, ended
 from tsmlab.schedule import MIN_ROUNDS, StopRule
 from tsmlab.stats import RatioEstimate, Verdict
-from tsmlab.study import Objective, Raced, Step, Study, Tune, TuneRow
+from tsmlab.study import Objective, RaceEntry, Step, Study, Tune, TuneRow
 from tsmlab.trial import Program
 from tsmlab.tune_options import Option, Setting, configured, environment
 from tsmlab.wording import counted, rounds
@@ -177,7 +177,7 @@ class _Search:
     def _race(self, base: tuple[Setting, ...]) -> Setting | None:
         """The best single change, if any may be better; a step records how all of them did."""
         alive = {setting.text: setting for setting in self._changes(base)}
-        out: list[Raced] = []
+        out: list[RaceEntry] = []
         rungs: list[Comparison] = []
         step = len(self._steps) + 1
         while alive:
@@ -188,8 +188,8 @@ class _Search:
             self.reporter.note(f"{label}: {counted(len(alive), 'change')}, {rounds(more)}")
             changed = {name: (*base, setting) for name, setting in alive.items()}
             left = self._left(label, RACE_SHARE)
-            rungs.append(self._compare(label, base, changed, StopRule.of_rounds(more, left)))
-            known = {name: self._raced(name, rungs) for name in alive}
+            rungs.append(self._compare(label, base, changed, StopRule.fixed_rounds(more, left)))
+            known = {name: self._race_entry(name, rungs) for name in alive}
             ranked = sorted(known, key=lambda name: self._score(known[name]))
             self._failed |= {alive[name] for name in ranked if known[name].fate == "failed"}
             good = [name for name in ranked if known[name].fate == "best"]
@@ -199,12 +199,12 @@ class _Search:
             alive = {name: alive[name] for name in kept}
             if len(kept) <= 1:
                 break
-        last = [self._raced(name, rungs) for name in alive]
+        last = [self._race_entry(name, rungs) for name in alive]
         last = [*last[:1], *(replace(raced, fate="out of time") for raced in last[1:])]
         self._steps.append(Step([each.text for each in base], [*last, *out]))
         return next(iter(alive.values()), None)
 
-    def _raced(self, change: str, rungs: Sequence[Comparison]) -> Raced:
+    def _race_entry(self, change: str, rungs: Sequence[Comparison]) -> RaceEntry:
         """Over all rounds so far; `best` if it may still be better than the base."""
         ratios, base_name = {}, self.options.allocator.name
         for spec in self.options.judged:
@@ -219,14 +219,14 @@ class _Search:
         rows = [row for each in rungs for row in each.analysis.rows if row.allocator == change]
         failure = next((row.failure.text for row in rows if row.failure), None)
         if failure is not None or goal.key not in ratios:
-            return Raced(change, count, ratios, "failed", failure or f"no {goal.name}")
+            return RaceEntry(change, count, ratios, "failed", failure or f"no {goal.name}")
         margin = self.options.margin
-        hopeful = _may_be_better(ratios[goal.key], margin, goal.higher_is_better) and not any(
+        may_win = _may_be_better(ratios[goal.key], margin, goal.higher_is_better) and not any(
             _is_worse(ratios.get(key), margin) for key in self.options.vetoes
         )
-        return Raced(change, count, ratios, "best" if hopeful else "no better")
+        return RaceEntry(change, count, ratios, "best" if may_win else "no better")
 
-    def _score(self, raced: Raced) -> float:
+    def _score(self, raced: RaceEntry) -> float:
         """Smaller is better."""
         ratio = raced.ratios.get(self.options.goal.key)
         if raced.fate == "failed" or ratio is None:

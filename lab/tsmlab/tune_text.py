@@ -9,7 +9,7 @@ from tsmlab.study import Step, Study, Tune, TuneRow
 from tsmlab.tables import STYLES, Block, Cell, Column
 from tsmlab.wording import change_in_full, counted, names, quantity_or, rounds, share
 
-FATES = {"best": "green", "failed": "red"}
+FATE_STYLES = {"best": "green", "failed": "red"}
 
 
 def blocks(study: Study) -> Iterator[Block]:
@@ -75,7 +75,7 @@ def race_table(step: Step) -> list[Column]:
             )
             for key in keys
         ),
-        Column("", [Cell(each.fate, FATES.get(each.fate, "")) for each in raced], left=True),
+        Column("", [Cell(each.fate, FATE_STYLES.get(each.fate, "")) for each in raced], left=True),
     ]
 
 
@@ -93,17 +93,17 @@ def tested(step: Step) -> Iterator[str]:
     if step.change is None:
         yield "no change is possibly better"
     if step.rows is not None:
-        told = "; ".join(sentence(row) for row in step.rows)
-        yield f"{step.change} in fresh rounds: {told}"
+        summary = "; ".join(sentence(row) for row in step.rows)
+        yield f"{step.change} in fresh rounds: {summary}"
 
 
 def sentence(row: TuneRow) -> str:
     if row.ratio is None:
         return f"{row.name} not measured"
-    told = f"{row.name} {change_in_full(row.ratio)}, {row.verdict}"
+    summary = f"{row.name} {change_in_full(row.ratio)}, {row.verdict}"
     if row.rounds_more is not None:
-        return f"{told} (about {rounds(row.rounds_more, more=True)} would resolve it)"
-    return told
+        return f"{summary} (about {rounds(row.rounds_more, more=True)} would resolve it)"
+    return summary
 
 
 def verdict_table(rows: list[TuneRow]) -> list[Column]:

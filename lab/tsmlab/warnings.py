@@ -13,7 +13,7 @@ from tsmlab import stats
 from tsmlab.analysis import log_table
 from tsmlab.machine import Machine
 from tsmlab.metrics import PEAK_MEMORY, SYSTEM_TIME, TIME, TREE_MEMORY, USER_TIME
-from tsmlab.results import Comparison, Sample, Trouble
+from tsmlab.results import Comparison, ResultWarning, Sample
 from tsmlab.schedule import MIN_ROUNDS
 from tsmlab.wording import names, share
 
@@ -32,7 +32,7 @@ WAITING_SHARE = 0.05
 WAITING_SECONDS = 0.05
 
 
-def find_all(comparison: Comparison, programs: Sequence[str] = ()) -> list[Trouble]:
+def find_all(comparison: Comparison, programs: Sequence[str] = ()) -> list[ResultWarning]:
     """All applicable warnings, most serious first. programs: those of the processes, by their
     calls."""
     return [
@@ -51,12 +51,12 @@ def find_all(comparison: Comparison, programs: Sequence[str] = ()) -> list[Troub
     ]
 
 
-def about_machine(machine: Machine) -> list[Trouble]:
+def about_machine(machine: Machine) -> list[ResultWarning]:
     """Problems of the machine that affect any measurement."""
     return [*_busy(machine), *_machine_settings(machine)]
 
 
-def _few_rounds(comparison: Comparison) -> Iterator[Trouble]:
+def _few_rounds(comparison: Comparison) -> Iterator[ResultWarning]:
     stop, rounds = comparison.stop, comparison.analysis.rounds
     if rounds >= MIN_ROUNDS:
         return
@@ -66,7 +66,7 @@ def _few_rounds(comparison: Comparison) -> Iterator[Trouble]:
         "budget": f"the program runs long for a budget of {budget:g} s",
         "interrupted": "the comparison was interrupted",
     }
-    yield Trouble(
+    yield ResultWarning(
         "few-rounds",
         f"only {rounds} of at least {MIN_ROUNDS} rounds: "
         + ("the intervals are wide" if rounds > 1 else "there are no intervals"),
@@ -78,12 +78,12 @@ def _few_rounds(comparison: Comparison) -> Iterator[Trouble]:
     )
 
 
-def _noise(comparison: Comparison) -> Iterator[Trouble]:
+def _noise(comparison: Comparison) -> Iterator[ResultWarning]:
     margin, asked = comparison.settings.margin, comparison.experiment
     wanted = None if asked is None else {each.metric for each in asked.analyses}
     for key, floor in comparison.analysis.noise_floors.items():
         if floor is not None and floor > margin and (wanted is None or key in wanted):
-            yield Trouble(
+            yield ResultWarning(
                 "noise-floor",
                 f"noise floor of {comparison.metric(key).name}: the reference may differ from "
                 f"itself by {share(floor)}, more than the margin of {share(margin)}",
@@ -92,9 +92,9 @@ def _noise(comparison: Comparison) -> Iterator[Trouble]:
             )
 
 
-def _busy(machine: Machine) -> Iterator[Trouble]:
+def _busy(machine: Machine) -> Iterator[ResultWarning]:
     if machine.load_at_start > BUSY_SHARE * machine.usable_cores:
-        yield Trouble(
+        yield ResultWarning(
             "high-load",
             f"load {machine.load_at_start:.1f} on {machine.usable_cores} cores at the start",
             "other programs were running",
@@ -102,7 +102,7 @@ def _busy(machine: Machine) -> Iterator[Trouble]:
         )
 
 
-def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
+def _short_runs(comparison: Comparison) -> Iterator[ResultWarning]:
     times = [
         row.metrics[TIME].median
         for _, analysis in comparison.parts
@@ -111,7 +111,7 @@ def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
     ]
     seconds = min(times, default=SHORT_RUN_SECONDS)
     if seconds < SHORT_RUN_SECONDS:
-        yield Trouble(
+        yield ResultWarning(
             "short-runs",
             f"a run takes {seconds * 1000:.1f} ms",
             "that is mostly process startup and library loading",
@@ -119,7 +119,7 @@ def _short_runs(comparison: Comparison) -> Iterator[Trouble]:
         )
 
 
-def _waiting(comparison: Comparison) -> Iterator[Trouble]:
+def _waiting(comparison: Comparison) -> Iterator[ResultWarning]:
     """A program that sleeps, or waits for a terminal or a client."""
     shares = [
         (s.values[USER_TIME] + s.values[SYSTEM_TIME]) / s.values[TIME]
@@ -130,7 +130,7 @@ def _waiting(comparison: Comparison) -> Iterator[Trouble]:
         and {USER_TIME, SYSTEM_TIME} <= s.values.keys()
     ]
     if shares and np.median(shares) < WAITING_SHARE:
-        yield Trouble(
+        yield ResultWarning(
             "waits",
             f"the program mostly waits: it uses the processor for "
             f"{share(float(np.median(shares)))} of its time",
@@ -139,9 +139,9 @@ def _waiting(comparison: Comparison) -> Iterator[Trouble]:
         )
 
 
-def _few_calls(calls: int | None) -> Iterator[Trouble]:
+def _few_calls(calls: int | None) -> Iterator[ResultWarning]:
     if calls is not None and calls < FEW_CALLS:
-        yield Trouble(
+        yield ResultWarning(
             "few-calls",
             f"the program called the allocator only {calls:,} times",
             "it allocates hardly anything with these arguments",
@@ -149,7 +149,7 @@ def _few_calls(calls: int | None) -> Iterator[Trouble]:
         )
 
 
-def _over_the_rounds(comparison: Comparison) -> Iterator[Trouble]:
+def _over_the_rounds(comparison: Comparison) -> Iterator[ResultWarning]:
     """Trends over the rounds. The ratios are hardly affected, since they are paired."""
     steady = [row.allocator for row in comparison.analysis.rows if not row.failures]
     table = log_table(comparison.samples, steady, TIME)
@@ -160,7 +160,7 @@ def _over_the_rounds(comparison: Comparison) -> Iterator[Trouble]:
     limit = math.log1p(comparison.settings.margin)
     first = stats.first_round_effect(effects)
     if first is not None and abs(first) > limit:
-        yield Trouble(
+        yield ResultWarning(
             "first-round",
             f"the first round was {_change(first)} than the others",
             "caches were still cold, or the processor's frequency was still changing",
@@ -169,7 +169,7 @@ def _over_the_rounds(comparison: Comparison) -> Iterator[Trouble]:
     trend = stats.theil_sen(effects)
     total = trend.slope * (len(effects) - 1) if trend else 0.0
     if trend and trend.significant and abs(total) > limit:
-        yield Trouble(
+        yield ResultWarning(
             "drift",
             f"from the first round to the last, runs became {_change(total)}",
             "the machine's temperature or load changed, or files grew",
@@ -183,7 +183,7 @@ def _change(log_ratio: float) -> str:
     return f"{share(math.expm1(abs(log_ratio)))} {word}"
 
 
-def _spread(comparison: Comparison) -> Iterator[Trouble]:
+def _spread(comparison: Comparison) -> Iterator[ResultWarning]:
     times = {
         f"{row.allocator} at {where}" if where else row.allocator: row.metrics[TIME]
         for where, analysis in comparison.parts
@@ -196,7 +196,7 @@ def _spread(comparison: Comparison) -> Iterator[Trouble]:
         if time.runs >= MIN_ROUNDS and len(time.outlier_rounds) > OUTLIER_SHARE * time.runs
     ]
     if jumpy:
-        yield Trouble(
+        yield ResultWarning(
             "outliers",
             f"over {share(OUTLIER_SHARE)} of the times are outliers: {names(jumpy)}",
             "something else ran now and then; none was excluded",
@@ -208,7 +208,7 @@ def _spread(comparison: Comparison) -> Iterator[Trouble]:
         if time.bimodal and time.maximum > time.minimum * (1.0 + comparison.settings.margin)
     ]
     if double:
-        yield Trouble(
+        yield ResultWarning(
             "bimodal",
             f"times fall into two groups: {names(double)}",
             "the program or the machine has two states (placement in memory, cores, frequency)",
@@ -216,7 +216,7 @@ def _spread(comparison: Comparison) -> Iterator[Trouble]:
         )
 
 
-def _several_processes(comparison: Comparison, programs: Sequence[str]) -> Iterator[Trouble]:
+def _several_processes(comparison: Comparison, programs: Sequence[str]) -> Iterator[ResultWarning]:
     ratios = [
         sample.values[TREE_MEMORY] / sample.values[PEAK_MEMORY]
         for sample in comparison.samples
@@ -227,7 +227,7 @@ def _several_processes(comparison: Comparison, programs: Sequence[str]) -> Itera
     if not ratios or np.median(ratios) <= TREE_FACTOR:
         return
     named = f" (most calls are from {programs[0]})" if programs else ""
-    yield Trouble(
+    yield ResultWarning(
         "several-processes",
         f"the program has several processes; peak memory is that of the largest one{named}",
         f"together they used about {np.median(ratios):.1f} times as much",
@@ -235,14 +235,14 @@ def _several_processes(comparison: Comparison, programs: Sequence[str]) -> Itera
     )
 
 
-def _sampling_cost(samples: Sequence[Sample]) -> Iterator[Trouble]:
+def _sampling_cost(samples: Sequence[Sample]) -> Iterator[ResultWarning]:
     shares = [
         s.measurement["sampling_ns"] / s.measurement["wall_ns"]
         for s in samples
         if s.phase == "measured" and s.measurement.get("wall_ns")
     ]
     if shares and np.median(shares) > SAMPLING_SHARE:
-        yield Trouble(
+        yield ResultWarning(
             "sampling-cost",
             f"sampling memory cost {share(float(np.median(shares)))} of the time, for all "
             "allocators alike",
@@ -251,23 +251,23 @@ def _sampling_cost(samples: Sequence[Sample]) -> Iterator[Trouble]:
         )
 
 
-def _machine_settings(machine: Machine) -> Iterator[Trouble]:
+def _machine_settings(machine: Machine) -> Iterator[ResultWarning]:
     if machine.transparent_hugepages == "always":
-        yield Trouble(
+        yield ResultWarning(
             "huge-pages",
             "transparent huge pages are enabled for all memory (always)",
             "peak memory and time then depend on which 2 MiB regions an allocator happens to touch",
             "compare as deployed; or: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         )
     if machine.governor not in (None, "performance"):
-        yield Trouble(
+        yield ResultWarning(
             "governor",
             f"the CPU frequency governor is {machine.governor!r}",
             "the CPU changes its speed with the load",
             "cpupower frequency-set -g performance, or accept a wider noise floor",
         )
     if machine.address_randomisation == 0:
-        yield Trouble(
+        yield ResultWarning(
             "no-aslr",
             "address space randomisation is off",
             "every run has the same memory layout, which may favour one allocator by chance",
@@ -275,9 +275,9 @@ def _machine_settings(machine: Machine) -> Iterator[Trouble]:
         )
 
 
-def _output(comparison: Comparison) -> Iterator[Trouble]:
+def _output(comparison: Comparison) -> Iterator[ResultWarning]:
     if comparison.settings.output_checked and comparison.output_comparable is False:
-        yield Trouble(
+        yield ResultWarning(
             "output-varies",
             "the program's output varies between runs of the reference",
             "it prints times, addresses or random numbers, so outputs were not compared",

@@ -9,7 +9,7 @@ from tsmlab.stats import RatioEstimate
 TIMES_FROM = 2.0
 
 # A larger share, from very few rounds, is not a figure worth stating.
-MOST_SHARE = 10.0
+MAX_SHARE = 10.0
 
 # Unit, then its scales: suffix, size.
 SCALES: dict[Unit, tuple[tuple[str, float], ...]] = {
@@ -71,8 +71,8 @@ def _percent(ratio: float) -> str:
 
 def share(fraction: float) -> str:
     """A small fraction: 0.7%, 1%, 0.04%."""
-    if fraction > MOST_SHARE:
-        return f"over {share(MOST_SHARE)}"
+    if fraction > MAX_SHARE:
+        return f"over {share(MAX_SHARE)}"
     percent = fraction * 100.0
     digits = 0 if percent >= 10.0 else 1 if percent >= 0.1 else 2
     text = f"{percent:.{digits}f}"

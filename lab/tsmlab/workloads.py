@@ -39,10 +39,10 @@ def read_suite(path: Path) -> list[Workload]:
     """All workloads of a file, in its order; raises UserError for an invalid file. Does not check
     that the programs exist (check_programs does)."""
     document, _ = toml_tables.read(path, "suite", "Choose another with --suite.")
-    strangers = set(document) - {"workload"}
+    unknown = set(document) - {"workload"}
     entries = document.get("workload")
-    if strangers or not isinstance(entries, list) or not entries:
-        found = f"it has {', '.join(sorted(strangers))}" if strangers else "it has no workloads"
+    if unknown or not isinstance(entries, list) or not entries:
+        found = f"it has {', '.join(sorted(unknown))}" if unknown else "it has no workloads"
         raise UserError(
             f"{path} is not a suite: {found}.", "It must consist of [[workload]] tables."
         )

@@ -139,7 +139,7 @@ def read_events(trace):
     """The events of a whole trace, by image."""
     found: dict[int, list[Event]] = {}
     numbers: dict[int, Numbers] = {}
-    parents = {image.number: image.parent for image in files.look_into(trace).images
+    parents = {image.number: image.parent for image in files.read_whole_trace(trace).images
                if image.birth == "fork"}  # fmt: skip
     for kind, image, first, events in files.chunks(trace):
         if kind == files.IMAGE:

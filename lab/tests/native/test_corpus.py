@@ -13,7 +13,7 @@ from tsmlab.traces.analysis import analyse
 
 FOLDER = paths.data_dir() / "traces"
 TRACES = sorted(FOLDER.glob("*.tstrace"))
-MOST_BYTES = 600_000
+MAX_BYTES = 600_000
 
 
 def described():
@@ -31,8 +31,8 @@ def test_the_readme_lists_each():
 @pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
 class TestTrace:
     def test_it_is_whole_and_small_and_its_analysis_adds_up(self, trace):
-        assert trace.stat().st_size <= MOST_BYTES
-        contents = files.look_into(trace)
+        assert trace.stat().st_size <= MAX_BYTES
+        contents = files.read_whole_trace(trace)
         assert contents.is_finished
         assert sum(image.events for image in contents.images) == described()[trace.stem]
         found = analyse(trace)

@@ -21,7 +21,7 @@ from refusals import mentions
 from shim_programs import ALLOCATORS, FUNCTIONS, REAL_PROGRAMS, early_and_late, library_of, under
 
 from tsmlab import paths, tracker
-from tsmlab.traces.files import look_into
+from tsmlab.traces.files import read_whole_trace
 
 Command = list[str | Path]
 
@@ -668,7 +668,7 @@ class TestEnds:
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
         self.wait_for_bytes(trace, 2000)
         kill_record(process)
-        assert not look_into(trace).is_finished
+        assert not read_whole_trace(trace).is_finished
         assert sum(each.kind == "malloc" for each in read_events(trace)[0]) > 100
         # The next recorder removes what it left in memory.
         left = {path.name for path in shm.glob("tsmalloc-record-*")}

@@ -213,7 +213,7 @@ def test_the_busiest_program_is_replayed_or_by_number(synthetic):
     trace = synthetic(events=300, execs=2, exec_events=9_000)
     line = replay(trace.trace)
     assert (line["program"], line["image"]) == ("other", 1)
-    assert files.look_into(trace.trace).chosen(None).number == 1
+    assert files.read_whole_trace(trace.trace).chosen(None).number == 1
     assert_right(line, trace.images[1])
     trace = synthetic(execs=2)
     assert replay(trace.trace)["image"] == 0

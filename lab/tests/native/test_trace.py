@@ -46,7 +46,7 @@ def test_the_example_in_the_document_reads_a_trace(tmp_path):
     script.write_text(example)
     done = ran(sys.executable, script, FORKS, status=0)
     counted = {int(a): int(b) for a, b in re.findall(r"image (\d+): (\d+) events", done.stdout)}
-    assert counted == {image.number: image.events for image in files.look_into(FORKS).images}
+    assert counted == {image.number: image.events for image in files.read_whole_trace(FORKS).images}
     events = np.concatenate([e for _, image, _, e in files.chunks(FORKS) if image == 0])
     frees = int(np.count_nonzero(events["kind"] == files.FREE))
     assert f"{frees} frees" in done.stdout.splitlines()[0]
@@ -79,7 +79,7 @@ def test_what_cannot_be_read_has_a_remedy(tmp_path, command):
         mentions(run.stderr, str(file), "record")
         with refused(str(file)) as caught:
             if command == "info":
-                files.look_into(file)
+                files.read_whole_trace(file)
             else:
                 list(files.chunks(file))
         assert "record" in caught.value.remedy

@@ -150,7 +150,7 @@ def compare(found, oracle):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_each_figure_is_that_of_a_naive_account(made_up, image, seed):
     """With chunks of any length, so that objects live within one and across several."""
-    contents = files.look_into(made_up)
+    contents = files.read_whole_trace(made_up)
     parts: dict[int, list[Events]] = {0: [], 1: [], 2: []}
     inherited: dict[int, Slots] = {0: Slots()}
     for kind, number, _, events in files.chunks(made_up):
@@ -159,7 +159,7 @@ def test_each_figure_is_that_of_a_naive_account(made_up, image, seed):
             if parts[0]:
                 whole = np.concatenate(parts[0])
                 no_serials = np.zeros(len(whole), np.int64)
-                before.apply(before.work_out(whole, 0, no_serials), whole)
+                before.apply(before.match_objects(whole, 0, no_serials), whole)
             inherited[number] = before.forked()
         if kind == files.EVENTS:
             parts[number].append(events)
@@ -225,7 +225,7 @@ def test_sizes_are_counted_one_by_one_or_by_bounds(monkeypatch):
     table.add("resizes", np.array([7]))
     five, seven = {"allocations": 2, "resizes": 0}, {"allocations": 1, "resizes": 1}
     assert rows_of(table) == {5: five, 7: seven}
-    monkeypatch.setattr("tsmlab.traces.distributions.MOST_SIZES", 3)
+    monkeypatch.setattr("tsmlab.traces.distributions.MAX_SIZES", 3)
     large = np.array([(1 << 21) + 1, (1 << 21) + 2])
     table.add("allocations", large)
     rows = rows_of(table)

@@ -10,7 +10,7 @@ import click
 
 from tsmlab import report, tables
 from tsmlab.commands.parameters import FILE, image_option, option
-from tsmlab.errors import EXIT_OK, tell
+from tsmlab.errors import EXIT_OK, print_error
 from tsmlab.traces import analysis, analysis_text, files
 from tsmlab.traces.analysis import analyse
 
@@ -46,7 +46,7 @@ def command(
         report.check(directory, force)
     found = analyse(trace, image)
     if directory is not None:
-        tell(f"report     {report.write(found, directory, force)}")
+        print_error(f"report     {report.write(found, directory, force)}")
     if as_json:
         click.echo(analysis.to_json(found))
     else:

@@ -132,7 +132,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
         base_metrics=BUILT_IN if counters is None else counters.metrics,
         vary_layout=counters is None,
         unfit_warnings=frozenset() if counters is None else NOT_OF_COUNTS,
-        troubles=tuple(parameters.about_input(given)),
+        result_warnings=tuple(parameters.about_input(given)),
     )
 
 
@@ -189,7 +189,7 @@ def _rule(given: dict[str, Any], counters: Counters | None, points: int) -> Stop
     if asked is None and asked_min is None and counters:
         asked = counting.ROUNDS
     if asked:
-        return StopRule.of_rounds(asked, budget)
+        return StopRule.fixed_rounds(asked, budget)
     return StopRule(
         min_rounds=asked_min or MIN_ROUNDS,
         max_rounds=max(MAX_ROUNDS, asked_min or 0),

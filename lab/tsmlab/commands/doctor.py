@@ -13,7 +13,7 @@ from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import duration, option
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
-from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, tell
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, print_error
 from tsmlab.tracker import Tracked
 from tsmlab.wording import quantity
 
@@ -67,7 +67,9 @@ def command(
     if proving:
         names = ", ".join(each.name for each in proving)
         limit = quantity(timeout_seconds, "seconds")
-        tell(f"running the program under {names}, without input or output, for at most {limit}")
+        print_error(
+            f"running the program under {names}, without input or output, for at most {limit}"
+        )
     diagnosis = diagnose(program, allocators=proving, timeout_seconds=timeout_seconds)
     if as_json:
         click.echo(json.dumps(as_document(diagnosis), indent=2))

@@ -7,7 +7,7 @@ import click
 from tsmlab import fetch as flow
 from tsmlab import fetched, tables
 from tsmlab.commands.parameters import option
-from tsmlab.errors import UserError, tell
+from tsmlab.errors import UserError, print_error
 from tsmlab.tables import Column
 
 
@@ -38,7 +38,7 @@ def command(names: Sequence[str], version: str | None, force: bool, quiet: bool)
         raise UserError("--version applies to one crate only.", "Give one allocator with it.")
     for peer in [flow.peer_of(name) for name in names]:
         manifest, library = flow.fetch(
-            peer, version, force, lambda text: None if quiet else tell(text)
+            peer, version, force, lambda text: None if quiet else print_error(text)
         )
         settings = [f":{name}={value}" for name, value in manifest.environment.items()]
         click.echo("".join([str(library), *settings]) if quiet else f"{manifest.folder}  {library}")

@@ -29,7 +29,7 @@ OF_COUNTS = ("max_instructions", "max_misses", "max_calls")
 
 def limit_options(command: parameters.Command) -> parameters.Command:
     """--max-peak, --max-time and so on."""
-    told = {
+    help_texts = {
         "max_peak": "Allowed increase in peak memory. [default: +3%]",
         "max_time": "Allowed increase in time. [default: +2%; not judged with --deterministic]",
         "max_instructions": "Allowed increase in instructions, with --deterministic. [default: "
@@ -43,7 +43,7 @@ def limit_options(command: parameters.Command) -> parameters.Command:
         click.option(
             f"--{n.replace('_', '-')}", n, type=parameters.limit, metavar="PERCENT", help=text
         )
-        for n, text in told.items()
+        for n, text in help_texts.items()
     )
     return parameters.all_of(*options)(command)
 
@@ -137,7 +137,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     candidate = Side(tuple(program), under)
     for side in (candidate, baseline):
         if side is not None and side.allocator.path is not None:
-            diagnose(side.command).heed(as_shells=True)
+            diagnose(side.command).raise_if_fatal(as_shells=True)
     limits = _limits(given, counters)
     metrics = BUILT_IN if counters is None else counters.metrics
     if counters is not None:
@@ -200,11 +200,11 @@ def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float
 
 def _rule(given: dict[str, Any], counters: Counters | None, paired: bool) -> StopRule:
     """A saved baseline already has all its rounds, so we make as many each time."""
-    fewest = ROUNDS if counters is not None else MIN_ROUNDS
+    min_rounds = ROUNDS if counters is not None else MIN_ROUNDS
     budget = given["time_budget_seconds"]
     if given["rounds"]:
         return StopRule(runs=given["rounds"])
     if not paired:
-        most = ALONE_ROUNDS if counters is None else fewest
-        return StopRule.of_rounds(most, budget)
-    return StopRule(min_rounds=fewest, max_rounds=MAX_ROUNDS, time_budget_seconds=budget)
+        rounds = ALONE_ROUNDS if counters is None else min_rounds
+        return StopRule.fixed_rounds(rounds, budget)
+    return StopRule(min_rounds=min_rounds, max_rounds=MAX_ROUNDS, time_budget_seconds=budget)

@@ -9,7 +9,7 @@ import click
 from tsmlab import allocators, paths, system_libraries, tables
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import extra_option, option
-from tsmlab.errors import tell
+from tsmlab.errors import print_error
 from tsmlab.results import AllocatorInfo
 
 SCHEMA = "tsmalloc-list/1"
@@ -67,4 +67,4 @@ def as_document(found: Sequence[Allocator], packages: Sequence[str]) -> dict[str
 
 
 def note(text: str, remedy: str) -> None:
-    tell(f"tsmalloc: {text}:\n  {remedy}")
+    print_error(f"tsmalloc: {text}:\n  {remedy}")

@@ -20,9 +20,9 @@ class Native(click.Command):
 def command_of(name: str) -> click.Command:
     """A verb of the native command, which gets all words after it."""
 
-    def become(arguments: Sequence[str]) -> NoReturn:
+    def exec_native(arguments: Sequence[str]) -> NoReturn:
         starts_program = "--" in arguments
         environment = paths.environment_of_native_programs() if starts_program else os.environ
         os.execve(paths.tool("tsmalloc"), ["tsmalloc", name, *arguments], environment)
 
-    return Native(name, callback=become, add_help_option=False)
+    return Native(name, callback=exec_native, add_help_option=False)

@@ -21,20 +21,20 @@ from tsmlab.errors import UserError
 from tsmlab.export import Target
 from tsmlab.metrics import parse_all
 from tsmlab.records import write_atomically
-from tsmlab.results import Trouble
+from tsmlab.results import ResultWarning
 from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.sweep import Parameter
 from tsmlab.trial import Program
 
 Command = Callable[..., Any]
-Made = TypeVar("Made")
+T = TypeVar("T")
 
 
 # Three years in seconds, as in the native tools.
-MOST_SECONDS = 1e8
+MAX_SECONDS = 1e8
 NO_LIMIT = "none"
 # A hundred times the baseline: beyond that, `none` is meant.
-MOST_PERCENT = 10_000.0
+MAX_PERCENT = 10_000.0
 
 
 def whole(minimum: int) -> Callable[[Any], int]:
@@ -55,7 +55,7 @@ def duration(value: Any) -> float:
     """Seconds, or a number followed by s, m or h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value))
     seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if not 0.0 < seconds <= MOST_SECONDS:
+    if not 0.0 < seconds <= MAX_SECONDS:
         raise click.BadParameter(
             f"{value!r} is not a time like 90, 90s or 1.5m, above zero and below three years"
         )
@@ -82,8 +82,8 @@ def limit(value: str) -> float | str:
     found = percent(value)
     if math.isnan(found):
         raise click.BadParameter(f"{value!r} is not a limit like +3%, 0.5% or {NO_LIMIT}")
-    if found > MOST_PERCENT:
-        raise click.BadParameter(f"{value!r} is above +{MOST_PERCENT:.0f}%: use {NO_LIMIT}")
+    if found > MAX_PERCENT:
+        raise click.BadParameter(f"{value!r} is above +{MAX_PERCENT:.0f}%: use {NO_LIMIT}")
     return found / 100.0
 
 
@@ -201,7 +201,7 @@ seed_option = option(
 )
 
 
-def options_of(kind: type[Made], given: Mapping[str, Any], **others: Any) -> Made:
+def options_of(kind: type[T], given: Mapping[str, Any], **others: Any) -> T:
     """A flow's options, which are a data class: `others`, and the verb's parameters of the same
     names; with a random seed if none was given."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
@@ -351,12 +351,12 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     )
 
 
-def about_input(given: Mapping[str, Any]) -> list[Trouble]:
+def about_input(given: Mapping[str, Any]) -> list[ResultWarning]:
     """A warning if our standard input was redirected, which the program does not see."""
     if given["input_file"] is not None or not _has_input():
         return []
     return [
-        Trouble(
+        ResultWarning(
             "input",
             "the program's input is empty: input redirected to tsmalloc does not reach it",
             "each run must read the same input, from its start",

@@ -16,18 +16,18 @@ from tsmlab import export, paths
 from tsmlab.commands import Group, parameters
 from tsmlab.commands.parameters import FILE, Command, option, whole
 from tsmlab.doctor import Diagnosis, diagnose
-from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, tell
+from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, print_error
 from tsmlab.profile import changes, messages, model, sites, symbols, text
-from tsmlab.profile.changes import Changes, Look
+from tsmlab.profile.changes import Changes, LoadedProfile
 from tsmlab.profile.model import Profile, Type
-from tsmlab.profile.sites import By
+from tsmlab.profile.sites import GroupBy
 from tsmlab.records import write_atomically
 from tsmlab.wording import counted, quantity
 
 SCHEMA = "tsmalloc-profile/1"
 TOP = 20
 # Other processes besides the one shown.
-MOST_NAMED = 5
+MAX_NAMED = 5
 # As a share of what was allocated: if less is live at the exit, the peak is more informative.
 LITTLE_LIVE = 0.1
 FILES = "tsmalloc.*.pb"
@@ -38,7 +38,7 @@ FILES = "tsmalloc.*.pb"
 
 @dataclass(frozen=True)
 class Reading:
-    by: By = "function"
+    by: GroupBy = "function"
     of: Type = "inuse"
     whole: bool = False
     top: int = TOP
@@ -108,20 +108,20 @@ def native(
         command = [str(paths.tool("tsmalloc")), "profile", "take", *arguments]
         environment = paths.environment_of_native_programs()
         children.append(subprocess.Popen(command, env=environment, stdout=stdout, text=True))
-        said, _ = children[0].communicate()
+        message, _ = children[0].communicate()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     status = children[0].returncode
-    return status if status >= 0 else 128 - status, said
+    return status if status >= 0 else 128 - status, message
 
 
 def take(arguments: Sequence[str]) -> NoReturn:
     ending = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-    status, said = native(arguments, ending, subprocess.PIPE)
-    click.echo(said, nl=False)
-    path = said.rstrip("\n").rpartition(" of blocks in use: ")[2]
-    if status == EXIT_OK and path and said.count("\n") == 1:
+    status, message = native(arguments, ending, subprocess.PIPE)
+    click.echo(message, nl=False)
+    path = message.rstrip("\n").rpartition(" of blocks in use: ")[2]
+    if status == EXIT_OK and path and message.count("\n") == 1:
         click.echo()
         _show(*opened(Path(path), Reading()), Reading())
     raise SystemExit(status)
@@ -178,11 +178,11 @@ def command() -> None:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def opened(path: Path, how: Reading) -> tuple[Look, list[str]]:
+def opened(path: Path, how: Reading) -> tuple[LoadedProfile, list[str]]:
     return resolved(model.read(path), how)
 
 
-def resolved(profile: Profile, how: Reading) -> tuple[Look, list[str]]:
+def resolved(profile: Profile, how: Reading) -> tuple[LoadedProfile, list[str]]:
     if how.of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
         raise UserError(
             f"{profile.path} does not record pinned space.",
@@ -190,7 +190,7 @@ def resolved(profile: Profile, how: Reading) -> tuple[Look, list[str]]:
             "those of earlier versions, lack it.",
         )
     found = symbols.look_up(profile)
-    return Look(profile, sites.Stacks(profile, found, how.whole)), found.notes
+    return LoadedProfile(profile, sites.Stacks(profile, found, how.whole)), found.notes
 
 
 def about(profile: Profile) -> dict[str, Any]:
@@ -230,16 +230,21 @@ def show(file: Path, **how: Any) -> int:
 
 
 def _show(
-    look: Look, notes: list[str], how: Reading, *, err: bool = False, with_ages: bool = False
+    loaded: LoadedProfile,
+    notes: list[str],
+    how: Reading,
+    *,
+    err: bool = False,
+    with_ages: bool = False,
 ) -> None:
-    found = sites.gather(look.profile, look.stacks, how.by, how.of)
+    found = sites.gather(loaded.profile, loaded.stacks, how.by, how.of)
     if not how.as_json:
-        report = text.shown(look.profile, found, how.by, how.of, how.top, notes, with_ages)
+        report = text.shown(loaded.profile, found, how.by, how.of, how.top, notes, with_ages)
         click.echo(report, nl=False, err=err)
         return
     print_json(
         "show",
-        profile=about(look.profile),
+        profile=about(loaded.profile),
         type=how.of,
         by=how.by,
         total=found.total.to_json(),
@@ -332,8 +337,8 @@ def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
     from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
 
     export.check_new(output, force)
-    look, notes = opened(file, Reading(**how))
-    parameters.write(output, page.page(look.profile, look.stacks, how["of"], notes))
+    loaded, notes = opened(file, Reading(**how))
+    parameters.write(output, page.page(loaded.profile, loaded.stacks, how["of"], notes))
     click.echo(str(output))
     return EXIT_OK
 
@@ -346,8 +351,8 @@ def folded(file: Path, **how: Any) -> int:
 
     Exit status: 0; 1 wrong usage, or a file that is not a profile.
     """
-    look, notes = opened(file, Reading(**how))
-    for line, estimate in sites.folded(look.profile, look.stacks, how["of"]).items():
+    loaded, notes = opened(file, Reading(**how))
+    for line, estimate in sites.folded(loaded.profile, loaded.stacks, how["of"]).items():
         click.echo(f"{line} {estimate.total:.0f}")
     _tell(notes)
     return EXIT_OK
@@ -355,7 +360,7 @@ def folded(file: Path, **how: Any) -> int:
 
 def _tell(notes: Sequence[str]) -> None:
     for note in notes:
-        tell(f"tsmalloc: {note}")
+        print_error(f"tsmalloc: {note}")
 
 
 @command.command("symbolize")
@@ -370,7 +375,7 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
     """
     export.check_new(output, force)
     message = messages.read(file)
-    found = symbols.look_up(model.of_message(message, file))
+    found = symbols.look_up(model.profile_from(message, file))
     symbols.name_locations(message, found)
     parameters.write(output, messages.packed(message))
     lines = sum(any(f.line for f in frames) for frames in found.frames.values())
@@ -406,7 +411,7 @@ def run(
     line = parameters.command_line(program, "profile")
     diagnosis = diagnose(line)
     if diagnosis.fatal and not _has_engine(diagnosis):
-        diagnosis.heed(as_shells=True)
+        diagnosis.raise_if_fatal(as_shells=True)
     options = ["--interval", interval] if interval is not None else []
     options += ["--peak"] if is_peak else []
     kept = None if output is None else Path(output).absolute()
@@ -422,13 +427,13 @@ def run(
         if not folder.is_dir():
             return status  # the native command rejected an option
         profiles = _profiles(folder, status)
-        look, notes = resolved(profiles[0], Reading(**how))
-        _show(look, notes, Reading(**how), err=not how["as_json"])
+        loaded, notes = resolved(profiles[0], Reading(**how))
+        _show(loaded, notes, Reading(**how), err=not how["as_json"])
         if kept is not None and not keeps_all:
-            _keep(look.profile.path, kept)
+            _keep(loaded.profile.path, kept)
         if not how["as_json"]:
             if how["of"] == "inuse" and not is_peak:
-                _point_to_peak(look.profile)
+                _point_to_peak(loaded.profile)
             _name_files(profiles, output, keeps_all)
     return status
 
@@ -440,7 +445,7 @@ def _profiles(folder: Path, status: int) -> list[Profile]:
         try:
             profiles.append(model.read(path))
         except UserError as error:
-            tell(f"warning: {error.message}")
+            print_error(f"warning: {error.message}")
     if not profiles:
         raise UserError(
             f"the program left no profile (exit status {status}).",
@@ -474,7 +479,7 @@ def _has_engine(diagnosis: Diagnosis) -> bool:
 
 def _point_to_peak(profile: Profile) -> None:
     if sum(row.live_space for row in profile.rows) < LITTLE_LIVE * profile.allocated:
-        tell(
+        print_error(
             f"{quantity(profile.allocated, 'bytes')} were allocated, but little is live at the "
             f"end: --peak shows the peak, --type alloc all allocations."
         )
@@ -482,14 +487,14 @@ def _point_to_peak(profile: Profile) -> None:
 
 def _name_files(profiles: Sequence[Profile], output: str | None, keeps_all: bool) -> None:
     if output is not None:
-        tell(f"profile    {profiles[0].path if keeps_all else output}")
-    for each in profiles[1 : 1 + MOST_NAMED]:
+        print_error(f"profile    {profiles[0].path if keeps_all else output}")
+    for each in profiles[1 : 1 + MAX_NAMED]:
         place = f": {each.path}" if keeps_all else ""
         name = f"{each.comment('command') or '?'} (pid {each.pid})"
-        tell(f"process    {name} allocated {quantity(each.allocated, 'bytes')}{place}")
-    if (more := len(profiles) - 1 - MOST_NAMED) > 0:
-        tell(f"           and {counted(more, 'smaller one')}")
+        print_error(f"process    {name} allocated {quantity(each.allocated, 'bytes')}{place}")
+    if (more := len(profiles) - 1 - MAX_NAMED) > 0:
+        print_error(f"           and {counted(more, 'smaller one')}")
     if output is None:
-        tell("The profile was not kept: -o FILE keeps it.")
+        print_error("The profile was not kept: -o FILE keeps it.")
     elif not keeps_all and len(profiles) > 1:
-        tell("The others were not kept: -o DIR/ keeps all.")
+        print_error("The others were not kept: -o DIR/ keeps all.")

@@ -21,11 +21,11 @@ from tsmlab.commands.parameters import (
     whole,
 )
 from tsmlab.commands.studies import let_termination_interrupt
-from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError, tell
+from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
 from tsmlab.traces import recording as traces
 from tsmlab.traces.recording import Recording, Request
 
-MOST_RING_MIB = 256
+MAX_RING_MIB = 256
 
 
 @click.command("record", context_settings={"allow_interspersed_args": False})
@@ -81,8 +81,8 @@ def command(
     Exit status: 0; 1 wrong usage or environment; 2 the program failed; its trace is kept;
     130 interrupted; the trace holds what was recorded until then.
     """
-    if ring_mib is not None and ring_mib > MOST_RING_MIB:
-        raise UserError(f"--ring-mib {ring_mib} is too large.", f"At most {MOST_RING_MIB}.")
+    if ring_mib is not None and ring_mib > MAX_RING_MIB:
+        raise UserError(f"--ring-mib {ring_mib} is too large.", f"At most {MAX_RING_MIB}.")
     words = command_line(program, "record")
     request = Request(
         command=tuple(words),
@@ -98,19 +98,19 @@ def command(
     try:
         recording = traces.record(request)
     except KeyboardInterrupt:
-        tell(f"tsmalloc: interrupted; {request.trace} holds what was recorded")
+        print_error(f"tsmalloc: interrupted; {request.trace} holds what was recorded")
         return EXIT_INTERRUPTED
     if as_json:
         click.echo(json.dumps({"trace": str(recording.trace), **recording.raw}))
     elif not quiet:
-        tell(traces.summary(recording))
+        print_error(traces.summary(recording))
     return _status(recording, quiet, ignore_failure)
 
 
 def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
     if not quiet:
         for warning in recording.warnings():
-            tell(f"warning: {warning}")
+            print_error(f"warning: {warning}")
     if recording.write_error:
         raise UserError(f"the trace is not complete: {recording.write_error}")
     if not recording.images:
@@ -121,6 +121,6 @@ def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
     if recording.interrupted:
         return EXIT_INTERRUPTED
     if recording.failed:
-        tell(f"tsmalloc: the program failed: {recording.failure_text()}")
+        print_error(f"tsmalloc: the program failed: {recording.failure_text()}")
         return EXIT_OK if ignore_failure else EXIT_PROGRAM_FAILED
     return EXIT_OK

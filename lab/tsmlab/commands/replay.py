@@ -16,7 +16,7 @@ from tsmlab.allocators import ENGINE, Allocator
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
-from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, tell
+from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import files
 from tsmlab.traces.replay_results import is_deterministic
@@ -183,15 +183,15 @@ def _film(traces: Sequence[Path], given: dict[str, Any]) -> int:
     export.check_new(target, given["force"])
     options = options_of(traces, {**given, "schedule": schedule})
     page, left_out = make(
-        files.look_into(traces[0]),
+        files.read_whole_trace(traces[0]),
         command_of(options, schedule, traces[0], paths.tool("replay")),
         _chosen(given, [schedule])[0],
         MeasureExecutor(),
-        (lambda _: None) if given["quiet"] else tell,
+        (lambda _: None) if given["quiet"] else print_error,
         options.timeout_seconds,
     )
     parameters.write(target, page)
     for each in left_out:
-        tell(f"note       {each}")
-    tell(f"movie      {target}")
+        print_error(f"note       {each}")
+    print_error(f"movie      {target}")
     return EXIT_PROGRAM_FAILED if any("is left out: " in each for each in left_out) else EXIT_OK

@@ -48,7 +48,7 @@ def command(extra: Sequence[str], force: bool, name: str, program: Sequence[str]
     command_line = program[1:] if program[:1] == ("--",) else program
     diagnosis = diagnose(command_line)
     if (allocator.path is not None and not force) or diagnosis.resolved is None:
-        diagnosis.heed("To run it anyway: tsmalloc run --force ...", as_shells=True)
+        diagnosis.raise_if_fatal("To run it anyway: tsmalloc run --force ...", as_shells=True)
     start(allocator, command_line)
 
 

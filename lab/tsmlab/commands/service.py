@@ -148,9 +148,9 @@ def command(**given: Any) -> int:
     options, words = _options(given)
     if not given["no_doctor"]:
         diagnosis = doctor.diagnose(words)  # from the file only; the rest is seen in each run
-        diagnosis.heed(NO_DOCTOR)
+        diagnosis.raise_if_fatal(NO_DOCTOR)
         for warning in diagnosis.warnings:
-            click.echo(f"doctor     {warning.told}", err=True)
+            click.echo(f"doctor     {warning.full_text}", err=True)
     return conduct(
         given | {"cpus": None},
         options.seed,
@@ -217,7 +217,7 @@ def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
         allocators=tuple(compared),
         reference=reference,
         limits={name: each for name, each in given["limits"] if each != parameters.NO_LIMIT},
-        rule=StopRule.of_rounds(given["rounds"], budget) if given["rounds"] else rule,
+        rule=StopRule.fixed_rounds(given["rounds"], budget) if given["rounds"] else rule,
     )
     return options, words
 

@@ -29,7 +29,7 @@ from tsmlab.errors import (
     EXIT_USAGE,
     UserError,
     discard,
-    tell,
+    print_error,
 )
 from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
@@ -204,8 +204,8 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
     verb = journal.header.verb
     command = f"{verb} run" if verb == "experiment" else verb
     force = " --force" if any(target.path.is_file() for target in targets) else ""
-    tell(f"journal    {journal.path}")
-    tell(f"resume     tsmalloc {command} --resume{force}")
+    print_error(f"journal    {journal.path}")
+    print_error(f"resume     tsmalloc {command} --resume{force}")
 
 
 # --- the end: results are saved, exported and printed ---------------------------------------------
@@ -233,25 +233,25 @@ def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) 
         problems.append(f"{problem} {where}".rstrip())
     if not quiet:
         for line in texts.warning_lines(results.warnings, given["verbose"]):
-            tell(line)
+            print_error(line)
         if kept:
-            tell(f"results    {kept}")
+            print_error(f"results    {kept}")
             if has_page and folder is None:
                 command = f"tsmalloc report {shlex.quote(str(kept))}"
-                tell(f"report     {command}    (for a page with figures)")
+                print_error(f"report     {command}    (for a page with figures)")
     if has_page and folder:
         if not quiet:
-            tell(f"drawing    {folder} (takes a few seconds)")
+            print_error(f"drawing    {folder} (takes a few seconds)")
         if problem := _report(results, folder, given["force"]):
             problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
-        tell(f"tsmalloc: {problem}")
+        print_error(f"tsmalloc: {problem}")
     return bool(problems)
 
 
 def _report(results: Results, folder: Path, force: bool) -> str | None:
     try:
-        tell(f"report     {report.write(results, folder, force)}")
+        print_error(f"report     {report.write(results, folder, force)}")
     except UserError as error:
         return f"{error.message}\n  {error.remedy}"
     return None
@@ -274,10 +274,10 @@ def exit_status(
     interrupted: bool, error: UserError | None, problems: bool, failed: bool, status: int = EXIT_OK
 ) -> int:
     if interrupted:
-        tell("tsmalloc: interrupted; the results above are partial")
+        print_error("tsmalloc: interrupted; the results above are partial")
         return EXIT_INTERRUPTED
     if error is not None:
-        tell(error.render())
+        print_error(error.render())
         return error.exit_code
     if problems:
         return EXIT_USAGE

@@ -10,7 +10,7 @@ from typing import NoReturn
 import click
 
 from tsmlab import fleet
-from tsmlab.errors import UserError, tell
+from tsmlab.errors import UserError, print_error
 
 # The scheduler may start up to this much later than its workers.
 PATIENCE_SECONDS = 30.0
@@ -33,7 +33,7 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
                     "Start one there with: dask scheduler",
                 ) from error
             if not is_told:
-                tell(f"waiting    for a scheduler at {address}, up to {seconds:.0f} s")
+                print_error(f"waiting    for a scheduler at {address}, up to {seconds:.0f} s")
                 is_told = True
         else:
             return

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-MOST_ENTRIES = 20_000_000
+MAX_ENTRIES = 20_000_000
 PAGE = 4096
 # Parts of the address space that are farther apart than this are shown next to each other.
 GAP = 64 << 10
@@ -23,14 +23,14 @@ _SIZE_MASK = np.uint64((1 << 40) - 1)
 _HEADING = np.uint64(2**64 - 1)
 
 
-class Unfit(Exception):
+class UnsuitableLog(Exception):
     """A log that no movie can be made from."""
 
 
 @dataclass(frozen=True)
 class Blocks:
     """All blocks by birth: the entries of the log that begin and end each; `count` entries in all,
-    of which a movie has at most MOST_ENTRIES. A block that is never freed dies at the end."""
+    of which a movie has at most MAX_ENTRIES. A block that is never freed dies at the end."""
 
     born: Ints
     died: Ints
@@ -54,10 +54,10 @@ class Blocks:
         return all(np.array_equal(own, others) for own, others in pairs)
 
 
-def read_blocks(log: Path, most: int = MOST_ENTRIES) -> tuple[Blocks, Ints]:
-    """The blocks of a log, and the address of each. Raises Unfit if blocks overlap in time at one
-    address."""
-    raw = np.fromfile(log, "<u8", 2 * most).reshape(-1, 2)
+def read_blocks(log: Path, max_entries: int = MAX_ENTRIES) -> tuple[Blocks, Ints]:
+    """The blocks of a log, and the address of each. Raises UnsuitableLog if blocks overlap in time
+    at one address."""
+    raw = np.fromfile(log, "<u8", 2 * max_entries).reshape(-1, 2)
     total = log.stat().st_size // raw.dtype.itemsize // 2
     address = raw[:, 0].astype(np.int64)
     size = (raw[:, 1] & _SIZE_MASK).astype(np.int64)
@@ -65,7 +65,9 @@ def read_blocks(log: Path, most: int = MOST_ENTRIES) -> tuple[Blocks, Ints]:
     is_new = size[order] > 0
     follows = address[order][1:] == address[order][:-1]  # the entry before, at the same address
     if np.any(~is_new[:1]) or np.any(is_new[1:] == (is_new[:-1] & follows)):
-        raise Unfit("it returned a block twice, or a block was freed that it had not returned")
+        raise UnsuitableLog(
+            "it returned a block twice, or a block was freed that it had not returned"
+        )
     died = np.full(len(raw), len(raw), np.int64)
     died[order[:-1][is_new[:-1]]] = np.where(follows, order[1:], len(raw))[is_new[:-1]]
     born = np.flatnonzero(size)

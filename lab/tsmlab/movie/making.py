@@ -32,15 +32,15 @@ def make(
         for allocator in allocators:
             note(f"replay     {allocator.name}")
             try:
-                told = _replay(command, allocator, executor, Path(folder), timeout_seconds)
+                samples_line = _replay(command, allocator, executor, Path(folder), timeout_seconds)
                 blocks, address = data.read_blocks(Path(folder) / "log")
                 if common is not None and not common.equals(blocks):
-                    raise data.Unfit("its calls differ: it ran out of memory")
-            except data.Unfit as error:
+                    raise data.UnsuitableLog("its calls differ: it ran out of memory")
+            except data.UnsuitableLog as error:
                 notes.append(f"{allocator.name} is left out: {error}")
                 continue
             if common is None:
-                common, line = blocks, told
+                common, line = blocks, samples_line
             frames = data.read_frames(Path(folder) / "log.frames", blocks.entries)
             heaps.append(data.heap(allocator.name, address, blocks.size, frames))
             curves.append(data.curves(blocks, heaps[-1]))
@@ -87,7 +87,9 @@ def _replay(
     if done.interrupted:
         raise KeyboardInterrupt
     if done.failed:
-        said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-        raise data.Unfit(": ".join([f"replay failed, {done.failure_text()}", *said[-1:]]))
+        stderr_lines = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+        raise data.UnsuitableLog(
+            ": ".join([f"replay failed, {done.failure_text()}", *stderr_lines[-1:]])
+        )
     found: dict[str, object] = json.loads((folder / "stdout").read_text(errors="replace"))
     return found

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from tsmlab.movie.data import Blocks, Curves, Heap, Ints, thinned
 
-MOST_BYTES = 15_000_000
-_ROOM_BYTES = MOST_BYTES - 500_000  # for columns; frames and the rest of the page take little
-_MOST_UNITS = 1 << 32
+MAX_BYTES = 15_000_000
+_ROOM_BYTES = MAX_BYTES - 500_000  # for columns; frames and the rest of the page take little
+_MAX_UNITS = 1 << 32
 
 
 def column(values: npt.NDArray[Any]) -> dict[str, Any]:
@@ -119,11 +119,11 @@ def page(
             f"exact at {len(moments):,} moments; {len(kept) - int(kept.sum()):,} of {len(kept):,} "
             "blocks, which lived only between two of these, are left out"
         )
-    told = [*left_out, *notes]
+    messages = [*left_out, *notes]
     movie = {
         **facts,
         "entries": blocks.entries,
-        "notes": told,
+        "notes": messages,
         "exact": None if moments is None else moments.tolist(),
         "blocks": common,
         "heaps": [
@@ -146,7 +146,7 @@ def page(
             movie=json.dumps(movie, separators=(",", ":")).replace("</", "<\\/"),
             table=_table(heaps, each_curves),
         ),
-        told,
+        messages,
     )
 
 
@@ -154,8 +154,8 @@ def _table(heaps: Sequence[Heap], each_curves: Sequence[Curves]) -> str:
     """For readers without scripts: the frame with the most resident memory for each allocator."""
     rows = []
     for each, curve in zip(heaps, each_curves, strict=True):
-        most = int(np.argmax(curve.resident))
-        cells = (each.frames[most].entry, curve.live[most], curve.resident[most], curve.holes[most])
+        peak = int(np.argmax(curve.resident))
+        cells = (each.frames[peak].entry, curve.live[peak], curve.resident[peak], curve.holes[peak])
         data = "".join(f"<td>{number:,}</td>" for number in cells)
         rows.append(f"<tr><th>{html.escape(each.name)}</th>{data}</tr>")
     return "".join(rows)

@@ -196,7 +196,7 @@ def _began_nanos(folder: Path) -> int | None:
 
 
 @dataclass(frozen=True)
-class Found:
+class MappedBinary:
     """The loaded file, the file with its line information, and a note about them."""
 
     loaded: Binary | None
@@ -215,10 +215,10 @@ class Found:
         return next((name for each in files if (name := each.symbols.name(address))), None)
 
 
-def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) -> Found:
+def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) -> MappedBinary:
     loaded, note, doubt = _loaded(mapping, origin)
     if loaded is not None and loaded.debug:
-        return Found(loaded, loaded, doubt=doubt)
+        return MappedBinary(loaded, loaded, doubt=doubt)
     build_id = mapping.build_id
     places = [debug_folder / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"]
     if loaded is not None and loaded.debug_link:
@@ -227,7 +227,7 @@ def find(mapping: Mapping, origin: Origin, debug_folder: Path = DEBUG_FOLDER) ->
         places += [folder / loaded.debug_link for folder in folders]
     separate = (read(place) for place in places) if build_id else ()
     lines = next((f for f in separate if f and f.debug and f.build_id == build_id), None)
-    return Found(loaded, lines or loaded, "" if lines else note, doubt)
+    return MappedBinary(loaded, lines or loaded, "" if lines else note, doubt)
 
 
 def _loaded(mapping: Mapping, origin: Origin) -> tuple[Binary | None, str, str]:

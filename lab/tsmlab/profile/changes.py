@@ -9,7 +9,7 @@ from typing import Any
 
 from tsmlab.profile.estimates import Change, Estimate, family_wise
 from tsmlab.profile.model import Frame, Profile, Row, Type, printable
-from tsmlab.profile.sites import By, Key, Place, Stacks, key_of
+from tsmlab.profile.sites import GroupBy, Key, Place, Stacks, key_of
 
 # Tolerance for adjustments of the clock.
 SAME_START_NANOS = 2_000_000_000
@@ -18,13 +18,13 @@ RowKey = tuple[tuple[int, ...], int, int, bool]
 
 
 @dataclass(frozen=True)
-class Look:
+class LoadedProfile:
     profile: Profile
     stacks: Stacks
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class RowChange:
     """The samples of a row before and after: how many disappeared and, at most, appeared in
     between."""
 
@@ -32,30 +32,30 @@ class Moves:
     row: Row
     before: int
     after: int
-    gone: int
-    come: int
+    disappeared: int
+    appeared: int
     size: float
     objects: int  # of the later samples
 
 
 @dataclass
-class Changed(Place):
+class SiteChange(Place):
     before: Estimate = field(default_factory=Estimate)
     after: Estimate = field(default_factory=Estimate)
-    gone: Estimate = field(default_factory=Estimate)
-    come: Estimate = field(default_factory=Estimate)
+    disappeared: Estimate = field(default_factory=Estimate)
+    appeared: Estimate = field(default_factory=Estimate)
     verdict: str = ""  # grew, shrank, or empty
 
     @property
     def change(self) -> Change:
-        return Change(self.gone, self.come)
+        return Change(self.disappeared, self.appeared)
 
-    def add(self, moves: Moves) -> None:
-        p = moves.row.probability
-        for name in ("before", "after", "gone", "come"):
-            getattr(self, name).add(getattr(moves, name), moves.size, p)
-        self.objects.add(moves.objects, 1.0, p)
-        self.ages.add(moves.row, moves.objects)
+    def add(self, row_change: RowChange) -> None:
+        p = row_change.row.probability
+        for name in ("before", "after", "disappeared", "appeared"):
+            getattr(self, name).add(getattr(row_change, name), row_change.size, p)
+        self.objects.add(row_change.objects, 1.0, p)
+        self.ages.add(row_change.row, row_change.objects)
 
     def judge(self, z: float) -> None:
         low, high = self.change.interval(z)
@@ -75,28 +75,30 @@ class Changed(Place):
 class Changes:
     """All sites of two profiles, sorted by their change."""
 
-    total: Changed
-    sites: list[Changed]
+    total: SiteChange
+    sites: list[SiteChange]
     same_process: bool
     shares_samples: bool
     seconds: float | None  # between two profiles of one process
 
     @property
-    def grown(self) -> list[Changed]:
+    def grown(self) -> list[SiteChange]:
         return [site for site in self.sites if site.verdict == "grew"]
 
 
-def between(before: Look, after: Look, by: By, of: Type) -> Changes:
+def between(before: LoadedProfile, after: LoadedProfile, by: GroupBy, of: Type) -> Changes:
     earlier, later = before.profile, after.profile
     same = is_same_process(earlier, later)
-    sites: dict[Key, Changed] = {}
-    total = Changed(Frame("total"))
+    sites: dict[Key, SiteChange] = {}
+    total = SiteChange(Frame("total"))
     shares = same and of != "pinned"  # pinned bytes change with every block of a slab
-    for moves in _shared(before, after, of) if shares else _apart(before, after, of):
-        total.add(moves)
-        key = moves.frames if by == "stack" else key_of(moves.frames[0], by)
-        path = moves.frames if by == "stack" else ()
-        (sites.get(key) or sites.setdefault(key, Changed(moves.frames[0], path))).add(moves)
+    for row_change in _shared(before, after, of) if shares else _apart(before, after, of):
+        total.add(row_change)
+        key = row_change.frames if by == "stack" else key_of(row_change.frames[0], by)
+        path = row_change.frames if by == "stack" else ()
+        (sites.get(key) or sites.setdefault(key, SiteChange(row_change.frames[0], path))).add(
+            row_change
+        )
     for site in sites.values():
         site.judge(family_wise(len(sites)))
     total.judge(family_wise(1))
@@ -161,25 +163,34 @@ def _by_key(profile: Profile) -> dict[RowKey, Row]:
     return found
 
 
-def _apart(before: Look, after: Look, of: Type) -> Iterator[Moves]:
+def _apart(before: LoadedProfile, after: LoadedProfile, of: Type) -> Iterator[RowChange]:
     """For two processes: all samples disappeared and appeared."""
     for row in before.profile.rows:
         if n := row.samples(of):
-            yield Moves(before.stacks.of(row), row, n, 0, n, 0, row.size(of), 0)
+            yield RowChange(before.stacks.of(row), row, n, 0, n, 0, row.size(of), 0)
     for row in after.profile.rows:
         if n := row.samples(of):
-            yield Moves(after.stacks.of(row), row, 0, n, 0, n, row.size(of), row.objects(of))
+            yield RowChange(after.stacks.of(row), row, 0, n, 0, n, row.size(of), row.objects(of))
 
 
-def _shared(before: Look, after: Look, of: Type) -> Iterator[Moves]:
+def _shared(before: LoadedProfile, after: LoadedProfile, of: Type) -> Iterator[RowChange]:
     """For one process: a block that lives on is the same sample in both, and adds no error. At most
     the samples taken since the first profile can have appeared."""
     earlier = _by_key(before.profile)
     for key, row in _by_key(after.profile).items():
         first = earlier.get(key)
-        was, now = first.samples(of) if first else 0, row.samples(of)
-        if was or now:
-            come = min(row.allocs - (first.allocs if first else 0), now)
-            gone = max(0, was - (now - come))
-            size = row.size(of) if now or first is None else first.size(of)
-            yield Moves(after.stacks.of(row), row, was, now, gone, come, size, now)
+        earlier_samples, later_samples = first.samples(of) if first else 0, row.samples(of)
+        if earlier_samples or later_samples:
+            appeared = min(row.allocs - (first.allocs if first else 0), later_samples)
+            disappeared = max(0, earlier_samples - (later_samples - appeared))
+            size = row.size(of) if later_samples or first is None else first.size(of)
+            yield RowChange(
+                after.stacks.of(row),
+                row,
+                earlier_samples,
+                later_samples,
+                disappeared,
+                appeared,
+                size,
+                later_samples,
+            )

@@ -79,21 +79,25 @@ def _gamma_quantiles(shape: float, z: float) -> tuple[float, float]:
 class Change:
     """The growth of a sum: what appeared and what disappeared are independent sums."""
 
-    gone: Estimate
-    come: Estimate
+    disappeared: Estimate
+    appeared: Estimate
 
     @property
     def total(self) -> float:
-        return self.come.total - self.gone.total
+        return self.appeared.total - self.disappeared.total
 
     def interval(self, z: float = Z) -> tuple[float, float]:
         """Zou and Donner's interval: the distances of each sum to its own limits, added as squares,
         so that it is asymmetric if there are few samples."""
-        scale = max(self.come.scale, self.gone.scale)
-        come_low, come_high = self.come.interval(z, scale)
-        gone_low, gone_high = self.gone.interval(z, scale)
-        down = math.hypot(self.come.total - come_low, gone_high - self.gone.total)
-        up = math.hypot(come_high - self.come.total, self.gone.total - gone_low)
+        scale = max(self.appeared.scale, self.disappeared.scale)
+        appeared_low, appeared_high = self.appeared.interval(z, scale)
+        disappeared_low, disappeared_high = self.disappeared.interval(z, scale)
+        down = math.hypot(
+            self.appeared.total - appeared_low, disappeared_high - self.disappeared.total
+        )
+        up = math.hypot(
+            appeared_high - self.appeared.total, self.disappeared.total - disappeared_low
+        )
         return self.total - down, self.total + up
 
 

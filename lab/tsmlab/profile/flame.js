@@ -3,7 +3,7 @@
   "use strict";
   const $ = (id) => document.getElementById(id);
   const graph = $("graph"), detail = $("detail"), search = $("search"), found = $("found"), out = $("out");
-  const TINTS = 6, LEAST_WIDTH = 0.001; // of the graph's
+  const TINTS = 6, MIN_WIDTH = 0.001; // of the graph's
   const data = JSON.parse($("data").textContent);
   const nodes = data.nodes.map(([parent, name, place, module, bytes, low, high, objects, samples]) => ({
     parent, name: data.texts[name], place: data.texts[place], module: data.texts[module],
@@ -56,7 +56,7 @@
       add(node, depth, left, width, "");
       for (const child of node.children) {
         const part = width * child.bytes / (node.bytes || 1);
-        if (part >= LEAST_WIDTH) place(child, depth + 1, left, part);
+        if (part >= MIN_WIDTH) place(child, depth + 1, left, part);
         left += part;
       }
     };

@@ -39,29 +39,29 @@ def tree(profile: Profile, stacks: Stacks, of: Type) -> list[Node]:
     """All stacks, beginning with the outermost frame: parents come before their children."""
     nodes = [Node(Frame("all"), -1)]
     numbers: dict[tuple[int, str, str], int] = {}
-    for held in by_stack(profile, stacks, of):
+    for totals in by_stack(profile, stacks, of):
         at = 0
-        for frame in (None, *reversed(held.frames)):
+        for frame in (None, *reversed(totals.frames)):
             if frame is not None:
                 key = at, frame.function, frame.module
                 at = numbers.setdefault(key, len(nodes))
                 if at == len(nodes):
                     nodes.append(Node(frame, key[0]))
-            nodes[at].bytes.include(held.bytes)
-            nodes[at].objects.include(held.objects)
+            nodes[at].bytes.include(totals.bytes)
+            nodes[at].objects.include(totals.objects)
     return nodes
 
 
 def without_small_ones(nodes: list[Node]) -> list[Node]:
     """Merges the small children of a node into one, which has no children."""
-    least = SMALLEST * nodes[0].bytes.total
+    threshold = SMALLEST * nodes[0].bytes.total
     kept: list[Node] = []
     places: dict[int, int] = {-1: -1}  # of the kept nodes
     others: dict[int, Node] = {}  # by the parent's place
     for number, node in enumerate(nodes):
         if (parent := places.get(node.parent)) is None:
             continue
-        if number == 0 or node.bytes.total >= least:
+        if number == 0 or node.bytes.total >= threshold:
             places[number] = len(kept)
             kept.append(Node(node.frame, parent, node.bytes, node.objects))
             continue

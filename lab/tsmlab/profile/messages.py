@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from tsmlab.errors import UserError
 
 # A profile of 100,000 rows has about 20 MB.
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 
 # The fields as in a .proto file; a type followed by `*` is repeated. Strings are bytes, since file
 # names need not be UTF-8.
@@ -90,7 +90,7 @@ def read(path: Path) -> Any:
 def _parsed(data: bytes) -> Any:
     if data.startswith(b"\x1f\x8b"):
         unpacker = zlib.decompressobj(wbits=31)
-        data = unpacker.decompress(data, MOST_BYTES)
+        data = unpacker.decompress(data, MAX_BYTES)
         if unpacker.unconsumed_tail:
             raise ValueError("it unpacks to more than 1 GiB")
         if not unpacker.eof:

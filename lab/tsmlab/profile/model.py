@@ -217,10 +217,10 @@ class Profile:
 
 def read(path: Path) -> Profile:
     """Reads a profile; UserError for a file that tsmalloc did not write."""
-    return of_message(messages.read(path), path)
+    return profile_from(messages.read(path), path)
 
 
-def of_message(message: Any, path: Path) -> Profile:
+def profile_from(message: Any, path: Path) -> Profile:
     try:
         return _profile(message, path)
     except (IndexError, KeyError) as error:

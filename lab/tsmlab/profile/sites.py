@@ -13,7 +13,7 @@ from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import Frame, Profile, Row, Type
 from tsmlab.profile.symbols import Symbols
 
-By = Literal["function", "line", "stack"]
+GroupBy = Literal["function", "line", "stack"]
 Key = tuple[Any, ...]
 CUT = Frame("[stack truncated here]")
 NOWHERE = Frame("[no stack]")
@@ -54,7 +54,7 @@ def _without_foreign_line(frame: Frame) -> Frame:
     return replace(frame, file="", line=0) if frame.is_in_library_file else frame
 
 
-def key_of(frame: Frame, by: By) -> Key:
+def key_of(frame: Frame, by: GroupBy) -> Key:
     if by == "line" or _NAMELESS.search(frame.function):
         return frame.function, frame.file, frame.line, frame.module
     return frame.function, frame.module
@@ -125,7 +125,7 @@ class Sites:
 
 
 @dataclass(slots=True)
-class Held:
+class StackTotals:
     frames: tuple[Frame, ...]
     bytes: Estimate = field(default_factory=Estimate)
     objects: Estimate = field(default_factory=Estimate)
@@ -133,41 +133,41 @@ class Held:
     ages: Ages = field(default_factory=Ages)
 
 
-def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[Held]:
+def by_stack(profile: Profile, stacks: Stacks, of: Type) -> list[StackTotals]:
     """The rows of each stack summed: a stack may have rows of many sizes."""
-    found: dict[tuple[tuple[int, ...], bool], Held] = {}
+    found: dict[tuple[tuple[int, ...], bool], StackTotals] = {}
     for row in profile.rows:
         if samples := row.samples(of):
             key = row.stack, row.cut
-            held = found.get(key) or found.setdefault(key, Held(stacks.of(row)))
+            totals = found.get(key) or found.setdefault(key, StackTotals(stacks.of(row)))
             p, objects = row.probability, row.objects(of)
-            held.bytes.add(samples, row.size(of), p)
-            held.objects.add(objects, 1.0, p)
-            held.blocks += objects * row.block / p
-            held.ages.add(row, objects)
+            totals.bytes.add(samples, row.size(of), p)
+            totals.objects.add(objects, 1.0, p)
+            totals.blocks += objects * row.block / p
+            totals.ages.add(row, objects)
     return list(found.values())
 
 
-def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
+def gather(profile: Profile, stacks: Stacks, by: GroupBy, of: Type) -> Sites:
     """Flat: of calls at the site. Cumulative: of calls there or in its callees, once per stack."""
     found = Sites(Estimate(), Estimate(), 0.0, [])
     sites: dict[Key, Site] = {}
-    for held in by_stack(profile, stacks, of):
-        found.total.include(held.bytes)
-        found.objects.include(held.objects)
-        found.blocks += held.blocks
-        for at, key, frame in _once(held.frames, by):
-            path = held.frames if by == "stack" else ()
+    for totals in by_stack(profile, stacks, of):
+        found.total.include(totals.bytes)
+        found.objects.include(totals.objects)
+        found.blocks += totals.blocks
+        for at, key, frame in _once(totals.frames, by):
+            path = totals.frames if by == "stack" else ()
             site = sites.get(key) or sites.setdefault(key, Site(frame, path))
-            site.cumulative.include(held.bytes)
+            site.cumulative.include(totals.bytes)
             flat, cumulative = site.lines.get(frame, (0.0, 0.0))
-            bytes_ = held.bytes.total
+            bytes_ = totals.bytes.total
             site.lines[frame] = flat + bytes_ * (at == 0), cumulative + bytes_
             if at == 0:
-                site.flat.include(held.bytes)
-                site.objects.include(held.objects)
+                site.flat.include(totals.bytes)
+                site.objects.include(totals.objects)
                 if of != "alloc":
-                    site.ages.include(held.ages)
+                    site.ages.include(totals.ages)
     for site in sites.values():
         # The line that itself asks for most represents a function.
         site.frame = max(site.lines, key=lambda line: site.lines[line])
@@ -177,7 +177,7 @@ def gather(profile: Profile, stacks: Stacks, by: By, of: Type) -> Sites:
     return found
 
 
-def _once(frames: Sequence[Frame], by: By) -> Iterator[tuple[int, Key, Frame]]:
+def _once(frames: Sequence[Frame], by: GroupBy) -> Iterator[tuple[int, Key, Frame]]:
     """Each site of a stack once, recursive ones at their innermost frame."""
     if by == "stack":
         yield 0, (frames,), frames[0]
@@ -193,8 +193,8 @@ def _once(frames: Sequence[Frame], by: By) -> Iterator[tuple[int, Key, Frame]]:
 def folded(profile: Profile, stacks: Stacks, of: Type) -> dict[str, Estimate]:
     """Stacks of functions, outermost first with `;` between them, and their bytes."""
     found: dict[str, Estimate] = defaultdict(Estimate)
-    for held in by_stack(profile, stacks, of):
-        names = (frame.function for frame in reversed(held.frames))
+    for totals in by_stack(profile, stacks, of):
+        names = (frame.function for frame in reversed(totals.frames))
         line = ";".join(name.replace(";", ",").replace("\n", " ") for name in names)
-        found[line].include(held.bytes)
+        found[line].include(totals.bytes)
     return dict(sorted(found.items()))

@@ -81,7 +81,7 @@ def _unmapped(mapping: Mapping | None, address: int, jitted: Callable[[int], str
 
 
 def _look_up_in(
-    found: binaries.Found, mapping: Mapping, locations: dict[int, Location], symbols: Symbols
+    found: binaries.MappedBinary, mapping: Mapping, locations: dict[int, Location], symbols: Symbols
 ) -> None:
     module = mapping.module
     if found.note:
@@ -110,12 +110,12 @@ def _look_up_in(
 
 
 def _frames(
-    found: binaries.Found, address: int, calls: dict[int, list[Call]], module: str
+    found: binaries.MappedBinary, address: int, calls: dict[int, list[Call]], module: str
 ) -> tuple[Frame, ...]:
-    told = calls.get(address, [])
-    if any(file for _, file, _ in told):
-        other = "??" if all(name for name, _, _ in told) else found.symbol(address) or "??"
-        return tuple(Frame(name or other, file, line, module) for name, file, line in told)
+    frames = calls.get(address, [])
+    if any(file for _, file, _ in frames):
+        other = "??" if all(name for name, _, _ in frames) else found.symbol(address) or "??"
+        return tuple(Frame(name or other, file, line, module) for name, file, line in frames)
     # Without line information, addr2line names the nearest function before the address, however far
     # away.
     symbol = found.symbol(address)

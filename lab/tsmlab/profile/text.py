@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tsmlab.profile.changes import Changed, Changes
+from tsmlab.profile.changes import Changes, SiteChange
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import WORDS, Frame, Profile, Type
 from tsmlab.profile.names import shortened
-from tsmlab.profile.sites import By, Place, Sites
+from tsmlab.profile.sites import GroupBy, Place, Sites
 from tsmlab.tables import COMPACT, ROOMY, Cell, Column, Sheet, narrowed, stdout_width, table_width
 from tsmlab.wording import counted, quantity, share
 
 # From this delay on, sampling is not considered to have begun with the process.
 LATE_SECONDS = 1.0
 # If the sides of an interval differ by more, they are printed separately.
-EVEN_SIDES = 1.25
+SYMMETRIC_WITHIN = 1.25
 PATH_FRAMES = 6
 # As a share of the live bytes: less free room in slabs is not worth a line.
 PINNED_SHOWN = 0.05
 # Pinned bytes are known for blocks up to this part of the interval (profile/stranded_bytes.h).
 PINNING_BLOCKS = 256
-LEAST_NAME_WIDTH = 24
+MIN_NAME_WIDTH = 24
 VERDICT_STYLES = {"grew": "red", "shrank": "green"}
 KINDS = {
     "exit": "at its exit",
@@ -41,7 +41,7 @@ def error(estimate: Estimate) -> str:
     down, up = 1.0 - low / estimate.total, high / estimate.total - 1.0
     if max(down, up) < 0.0005:
         return "exact"
-    if max(down, up) <= EVEN_SIDES * min(down, up):
+    if max(down, up) <= SYMMETRIC_WITHIN * min(down, up):
         return f"±{_percent(max(down, up))}%"
     return f"-{_percent(down)} +{_percent(up)}%"
 
@@ -63,7 +63,7 @@ def _signed(value: float) -> str:
     return text if not round(value) else f"{'+' if value > 0.0 else '-'}{text}"
 
 
-def _change(site: Changed) -> str:
+def _change(site: SiteChange) -> str:
     low, high = site.change.interval()
     return f"{_signed(site.change.total)} [{_signed(low)}, {_signed(high)}]"
 
@@ -164,7 +164,7 @@ def sampling_notes(profile: Profile, notes: Sequence[str]) -> list[str]:
 def shown(
     profile: Profile,
     sites: Sites,
-    by: By,
+    by: GroupBy,
     of: Type,
     top: int,
     notes: Sequence[str],
@@ -192,8 +192,8 @@ def shown(
         columns.append(_column("mean age", [duration(site.ages.mean) for site in rows]))
         remarks.append("live is not leaked: a second profile, some time later, shows what grows")
     if of == "pinned":
-        most = quantity(profile.period / PINNING_BLOCKS, "bytes")
-        remarks.append(f"known for blocks of up to {most}; few larger ones share a slab")
+        largest = quantity(profile.period / PINNING_BLOCKS, "bytes")
+        remarks.append(f"known for blocks of up to {largest}; few larger ones share a slab")
     return _printed(before, columns, rows, remarks + after)
 
 
@@ -278,19 +278,19 @@ def _printed(
 ) -> str:
     """Lines, a table whose last column has the sites, each with its callers, and more lines."""
     sheet = Sheet(stdout_width(), sys.stdout.isatty())
-    sheet.say(*before)
+    sheet.write_lines(*before)
     if columns:
         sheet.gap()
         layout = ROOMY if sheet.width >= 100 else COMPACT
-        kept = narrowed(columns, layout, sheet.width - LEAST_NAME_WIDTH)
-        room = max(LEAST_NAME_WIDTH, sheet.width - table_width(kept, layout) - layout.gap)
+        kept = narrowed(columns, layout, sheet.width - MIN_NAME_WIDTH)
+        room = max(MIN_NAME_WIDTH, sheet.width - table_width(kept, layout) - layout.gap)
         sites = [
             Cell("\n".join([fitted(p.frame, room), *path_lines(p.path, room)])) for p in places
         ]
         sheet.table([*kept, Column("site", sites, left=True)], layout)
     if after:
         sheet.gap()
-    sheet.say(*after, style="dim")
+    sheet.write_lines(*after, style="dim")
     return "".join(f"{line.rstrip()}\n" for line in sheet.text.splitlines())
 
 

@@ -67,8 +67,8 @@ class Axis:
         steps = _STEPS.get(self.unit, ())
         if self.log or not steps:
             return self.title, 1.0
-        most = max((abs(value) for value in values), default=0.0)
-        unit, size = next((step for step in steps if most >= step[1]), steps[-1])
+        largest = max((abs(value) for value in values), default=0.0)
+        unit, size = next((step for step in steps if largest >= step[1]), steps[-1])
         return f"{self.title} ({unit})", size
 
     def encoded(self, field: str, title: str) -> Spec:
@@ -183,7 +183,7 @@ def apart(mark: Spec, colour: str, values: Mapping[str, float], **encoding: Spec
     }
 
 
-def told(*fields: tuple[str, str]) -> list[Spec]:
+def tooltip(*fields: tuple[str, str]) -> list[Spec]:
     """The tooltip of a mark, from named columns."""
     return [{"field": field, "title": title, "type": "nominal"} for field, title in fields]
 
@@ -229,7 +229,7 @@ def lines(
         "y": [point[1] / y_unit for _, point in points],
         "model": [float(line.model) for line, _ in points],
     }
-    tip = told(("series", "series"), ("x", x_title), ("y", y_title))
+    tip = tooltip(("series", "series"), ("x", x_title), ("y", y_title))
     layers: list[Spec] = []
     for name, begin, end_ in bands:
         at = {"x": begin / x_unit, "to": end_ / x_unit}
@@ -239,7 +239,7 @@ def lines(
         layers.append(apart(text, "soft", at, y={"value": "height"}))
     if any(has_interval):
         fields |= {"low": end(2), "high": end(3)}
-        tip += told(("low", "from"), ("high", "to"))
+        tip += tooltip(("low", "from"), ("high", "to"))
         layers.append({
             "transform": [{"filter": "isValid(datum.low)"}],
             "mark": {"type": "rule", "clip": True, "strokeWidth": 1.4},
@@ -319,7 +319,7 @@ def ratios(
             "encoding": {
                 "shape": by_series(styles, [style.shape for style in styles.values()]),
                 "fill": fill,
-                "tooltip": told(("series", "series"), ("said", "ratio")),
+                "tooltip": tooltip(("series", "series"), ("said", "ratio")),
             },
         },
     ]
@@ -384,7 +384,7 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
         "encoding": {
             "shape": by_series(styles, [style.shape for style in styles.values()]),
             "fill": {**by_series(styles, colours), "condition": beaten},
-            "tooltip": told(("series", "series"), ("xsaid", x_title), ("ysaid", y_title)),
+            "tooltip": tooltip(("series", "series"), ("xsaid", x_title), ("ysaid", y_title)),
         },
     })  # fmt: skip
     x = _ratio_axis("x", x_title, ends["x"])
@@ -411,13 +411,13 @@ def strips(
     layers = [
         {
             "mark": {"type": "tick", "clip": True, "thickness": 1.5, "size": 12, "opacity": 0.7},
-            "encoding": {"tooltip": told(("series", "series"), ("x", title))},
+            "encoding": {"tooltip": tooltip(("series", "series"), ("x", title))},
         },
         {
             "data": {"values": middle},
             "mark": {"type": "tick", "clip": True, "thickness": 3, "size": 18},
             "encoding": {"color": {"value": "var(--ink)"},
-                         "tooltip": told(("series", "series"), ("x", f"median {title}"))},
+                         "tooltip": tooltip(("series", "series"), ("x", f"median {title}"))},
         },
     ]  # fmt: skip
     names = [visible(name) for name in medians]
@@ -431,7 +431,7 @@ def bars(spans: Sequence[tuple[float, float, float]], style: Style, x: Axis, y_t
     """A bar for each range of an axis: from, to, and its share of the total."""
     low, high, part = zip(*spans, strict=True)
     title, _ = x.factor(low)
-    tip = [*told(("x", f"{title} from"), ("to", "to")),
+    tip = [*tooltip(("x", f"{title} from"), ("to", "to")),
            {"field": "y", "title": y_title, "type": "quantitative", "format": ".2~%"}]  # fmt: skip
     layer = {
         "mark": {"type": "rect", "clip": True, "stroke": "var(--paper)", "strokeWidth": 0.5,

@@ -34,7 +34,7 @@ from tsmlab.wording import change, change_in_full, counted, quantity, rounds
 Styles = Mapping[str, Style]
 
 # More panels than this make a figure too long to read.
-MOST_PANELS = 8
+MAX_PANELS = 8
 # From this ratio of the largest value to the smallest, an axis is logarithmic.
 LOG_FROM = 10.0
 
@@ -194,7 +194,7 @@ SINCE_START = Axis("time since the start", "seconds", zero=True)
 def memory_of_runs(comparison: Comparison, styles: Styles) -> Figure | None:
     """A curve for each allocator with a sampled run, from its typical run."""
     curves = [
-        Line(row.allocator, series.thinned(series.of_sample(sample)), styles[row.allocator])
+        Line(row.allocator, series.thinned(series.memory_curve(sample)), styles[row.allocator])
         for row in render.ranked_rows(comparison)
         if (sample := series.typical_run(comparison, row.allocator, TIME))
     ]
@@ -312,7 +312,7 @@ def _spreads(values: Sequence[float]) -> bool:
 
 def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Figure:
     panels = sweep_panels(comparison, parameter, spec)
-    shown = panels[:MOST_PANELS]
+    shown = panels[:MAX_PANELS]
     laws = " Dotted: the fitted law." if any(line.model for _, p in shown for line in p) else ""
     left_out = len(panels) - len(shown)
     more = f" The table has {counted(left_out, 'more panel')}." if left_out > 0 else ""
@@ -350,7 +350,7 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
 # --- a service ------------------------------------------------------------------------------------
 
 
-def of_service(study: Study) -> Iterator[Figure]:
+def service_figures(study: Study) -> Iterator[Figure]:
     found = study.comparison
     styles = styles_of(found)
     known = {key for row in found.analysis.rows for key in row.metrics}
@@ -424,7 +424,7 @@ def phases(life: Life) -> Sequence[tuple[str, float, float]]:
 # --- a bench, a replay, a trace -------------------------------------------------------------------
 
 
-def of_bench(study: Study) -> Iterator[Figure]:
+def bench_figures(study: Study) -> Iterator[Figure]:
     """A forest plot of the geometric means over all workloads."""
     assert study.suite is not None
     overall = [each for each in study.suite.analysis.overall if each.time.ratio is not None]
@@ -456,7 +456,7 @@ def of_bench(study: Study) -> Iterator[Figure]:
     )
 
 
-def of_replays(replays: Sequence[Replay]) -> Iterator[Figure]:
+def replay_figures(replays: Sequence[Replay]) -> Iterator[Figure]:
     """For one trace, under one schedule or several."""
     trace, several = replays[0].trace, len(replays) > 1
     figure = memory(
@@ -492,7 +492,7 @@ def curves(replay: Replay) -> list[Line]:
     return found
 
 
-def of_trace(analysis: TraceAnalysis) -> Iterator[Figure]:
+def trace_figures(analysis: TraceAnalysis) -> Iterator[Figure]:
     blue = Style("blue")
     if len(stretches := analysis.curve) > 1:
         # Each stretch is drawn at its maximum, so that no peak is lost.

@@ -48,7 +48,7 @@ class FetchError(Exception):
 def library() -> str:
     """All three as one script; empty if they are neither installed nor can be fetched."""
     from tsmlab import paths  # noqa: PLC0415 (this file is also run by itself)
-    from tsmlab.errors import tell  # noqa: PLC0415
+    from tsmlab.errors import print_error  # noqa: PLC0415
 
     if (chosen := os.environ.get("TSMALLOC_VEGA")) is not None:
         return read(Path(chosen)) if chosen else ""
@@ -62,11 +62,11 @@ def library() -> str:
             return ""
     except OSError:
         pass
-    tell("fetching   Vega, which draws the figures (once, 2 MB, with npm)")
+    print_error("fetching   Vega, which draws the figures (once, 2 MB, with npm)")
     try:
         fetch(cache)
     except (FetchError, OSError) as error:
-        tell(f"tsmalloc: no figures, only tables: {error}")
+        print_error(f"tsmalloc: no figures, only tables: {error}")
         try:
             cache.mkdir(parents=True, exist_ok=True)
             failed.touch()
@@ -113,8 +113,8 @@ def fetch(
         except subprocess.TimeoutExpired as error:
             raise FetchError(f"npm did not download Vega within {SECONDS:.0f} s.") from error
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
-            raise FetchError(f"npm could not download Vega: {said[0]}")
+            output_lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+            raise FetchError(f"npm could not download Vega: {output_lines[0]}")
         files = {}
         for package, version, member, sha256 in PARTS:
             try:

@@ -24,7 +24,7 @@ from tsmlab.report.page import (
     Warned,
     table_of,
 )
-from tsmlab.results import AllocatorInfo, Comparison, Trouble
+from tsmlab.results import AllocatorInfo, Comparison, ResultWarning
 from tsmlab.study import Study
 from tsmlab.tables import COMMANDS, ROOMY, Block, Cell
 from tsmlab.text import capital, shortened, slug
@@ -86,7 +86,7 @@ def _study_page(study: Study) -> Page:
 def _trace_page(analysis: TraceAnalysis) -> Page:
     program = shortened(analysis.image["program"] or "a program", 60)
     head = Head("trace", analysis.trace, f"What does {program} do with its memory?",
-                list(figures.of_trace(analysis)), is_command=True)  # fmt: skip
+                list(figures.trace_figures(analysis)), is_command=True)  # fmt: skip
     page = _laid_out(
         head,
         analysis_text.blocks(analysis),
@@ -120,19 +120,19 @@ def _head(study: Study) -> Head:
         setup = study.service.setup
         question = f"Which of {count} allocators is best for this server?"
         command = f"{setup.server}\n{setup.load}"
-        own = list(figures.of_service(study))
+        own = list(figures.service_figures(study))
         return Head("service", setup.server, question, own, command, is_command=True)
     if study.verb == "bench" and study.suite:
         suite = study.suite
         title = f"Where {suite.candidate or 'every peer'} stands among {len(suite.peers)} peers"
         question = f"{counted(len(suite.workloads), 'workload')} of {Path(suite.file).name}"
-        return Head("bench", title, question, list(figures.of_bench(study)), command)
+        return Head("bench", title, question, list(figures.bench_figures(study)), command)
     if study.verb == "replay" and study.replay:
         groups = by_trace(study)
         title = f"Replay of {', '.join(own[0].trace.name for own in groups)}"
         schedules = names(list(dict.fromkeys(each.schedule for each in study.replay.parts)))
         question = f"The same calls on {count} allocators, under {schedules}"
-        drawn = [figure for own in groups for figure in figures.of_replays(own)]
+        drawn = [figure for own in groups for figure in figures.replay_figures(own)]
         return Head("replay", title, question, drawn, command)
     drawn = [*figures.sweep_figures(found), *figures.figures(found, front=not study.gate)]
     if asked:
@@ -263,10 +263,10 @@ def _laid_out(head: Head, blocks: Iterable[Block], **rest: Any) -> Page:
     )  # fmt: skip
 
 
-def _warned(troubles: Iterable[Trouble]) -> list[Warned]:
+def _warned(result_warnings: Iterable[ResultWarning]) -> list[Warned]:
     return [
         Warned(f"{capital(each.symptom)}.", f"Likely: {each.cause}. Remedy: {each.remedy}.")
-        for each in troubles
+        for each in result_warnings
     ]
 
 

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from tsmlab import stats
-from tsmlab.service.results import Growth, Standing
+from tsmlab.service.results import Growth, GrowthTrend
 
 Points = Sequence[tuple[float, float]]  # seconds, bytes
 
 BINS = 60
-FEWEST_BINS = 8
+MIN_BINS = 8
 FULL_SHARE = 0.75
 # At the beginning, the load fills caches and heaps.
 SETTLING_SHARE = 0.25
 # Neighbours in time are similar; beyond this factor the interval would be useless.
-MOST_ALIKE = 0.9
+MAX_ALIKE = 0.9
 HOUR = 3600.0
 
 
@@ -31,19 +31,19 @@ def slope(points: Points) -> stats.Trend | None:
     """Bytes an hour, by Theil and Sen over medians of equal stretches of time. The variance is
     increased for autocorrelation (Hamed and Rao, A Modified Mann-Kendall Trend Test for
     Autocorrelated Data, 1998, first lag only)."""
-    if len(points) < FEWEST_BINS:
+    if len(points) < MIN_BINS:
         return None
     times, sizes = np.asarray(points, dtype=np.float64).T
-    bins = min(BINS, max(FEWEST_BINS, len(points) // 3))
+    bins = min(BINS, max(MIN_BINS, len(points) // 3))
     while True:
         edges = np.linspace(times[0], times[-1], bins + 1)
         places = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, bins - 1)
         filled = np.unique(places)
         # If sampling paused, use fewer and longer stretches; those still empty lie within the
         # pause.
-        if bins == FEWEST_BINS or len(filled) >= FULL_SHARE * bins:
+        if bins == MIN_BINS or len(filled) >= FULL_SHARE * bins:
             break
-        bins = max(FEWEST_BINS, bins // 2)
+        bins = max(MIN_BINS, bins // 2)
     known = [float(np.median(sizes[places == n])) for n in filled]
     medians = np.interp(np.arange(bins), filled, known)
     plain = stats.theil_sen(medians)
@@ -53,7 +53,7 @@ def slope(points: Points) -> stats.Trend | None:
     rest -= np.mean(rest)
     power = float(np.sum(rest**2))
     alike = float(np.sum(rest[1:] * rest[:-1])) / power if power > 0.0 else 0.0
-    alike = min(MOST_ALIKE, max(0.0, alike))
+    alike = min(MAX_ALIKE, max(0.0, alike))
     found = stats.theil_sen(medians, inflation=(1.0 + alike) / (1.0 - alike))
     assert found is not None
     scale = HOUR / float(edges[1] - edges[0])
@@ -68,7 +68,7 @@ def growth_of(allocator: str, runs: Sequence[Points], margin: float) -> Growth |
     if found is None:
         return None
     limit = margin * float(np.median([size for _, size in longest]))
-    standing: Standing = "not clear"
+    standing: GrowthTrend = "not clear"
     if found.low > 0.0 and found.slope > limit:
         standing = "growing"
     elif found.high < 0.0 and found.slope < -limit:

@@ -1,6 +1,6 @@
 """The life of one server: started, proven to run on its allocator, ready, loaded, idle, ended.
 
-Every failure is a Broken with a reason and the last lines of output; whatever happens, Ctrl-C
+Every failure is a RunFailed with a reason and the last lines of output; whatever happens, Ctrl-C
 included, no process is left.
 """
 
@@ -26,19 +26,19 @@ from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.metrics import Unit
 from tsmlab.results import Failure, FailureKind
-from tsmlab.service import keeper, loads
+from tsmlab.service import loads, supervisor
 from tsmlab.service.loads import Load, Metric
 from tsmlab.service.processes import (
-    Look,
+    TreeSnapshot,
     Watcher,
     hidden_from,
     listeners,
-    look,
-    malloc_of,
+    listening_processes,
+    malloc_library,
     mapped_files,
-    most_resident,
     name_of,
-    that_listen,
+    peak_resident_bytes_of,
+    snapshot,
 )
 from tsmlab.text import visible
 
@@ -46,11 +46,11 @@ LINE = "line:"
 # Below the ports that the system assigns to clients.
 PORTS = range(20_000, 32_000)
 POLL_SECONDS = 0.05
-NEWS_SECONDS = 1.0
+PROGRESS_SECONDS = 1.0
 TAIL_LINES = 8
 WARMUP_SECONDS = 5.0
 # A load with a duration may take this much longer.
-OVERTIME_SECONDS = 60.0
+LOAD_GRACE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Part:
     threads and processors allow."""
 
     phase: Phase
-    before: Look
-    after: Look
+    before: TreeSnapshot
+    after: TreeSnapshot
     load: Load | None = None
     custom: dict[str, float] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
@@ -118,12 +118,12 @@ class Part:
         return self.load.requests or self.load.throughput * self.seconds
 
 
-class Broken(Exception):
+class RunFailed(Exception):
     """A run that does not count."""
 
-    def __init__(self, kind: FailureKind, text: str, said: str = "") -> None:
+    def __init__(self, kind: FailureKind, text: str, stderr_tail: str = "") -> None:
         super().__init__(text)
-        self.failure = Failure(kind, text, said)
+        self.failure = Failure(kind, text, stderr_tail)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
@@ -142,7 +142,7 @@ def tail(path: Path) -> str:
     return "\n".join(visible(line) for line in lines[-TAIL_LINES:])
 
 
-def how_it_ended(status: int) -> str:
+def describe_status(status: int) -> str:
     if status >= 0:
         return f"exit {status}"
     with contextlib.suppress(ValueError):
@@ -167,7 +167,7 @@ class Server:
         self.killed = 0
         self.ready_seconds = 0.0
         self._env = {**allocator.environment(), **env}
-        self._told: dict[str, Any] = {}
+        self._reported: dict[str, Any] = {}
         self._text = b""
 
     def __enter__(self) -> Self:
@@ -196,10 +196,14 @@ class Server:
             self._reset(filled(self.service.reset, self.values))
         if self.service.port and listeners(self.port):
             everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-            who = [f"{name_of(p)}, process {p}" for p in that_listen(everyone, self.port)][:1]
-            raise Broken("start", f"port {self.port} is taken{f' by {who[0]}' if who else ''}")
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__],
+            holders = [
+                f"{name_of(p)}, process {p}" for p in listening_processes(everyone, self.port)
+            ][:1]
+            raise RunFailed(
+                "start", f"port {self.port} is taken{f' by {holders[0]}' if holders else ''}"
+            )
+        self._supervisor = subprocess.Popen(
+            [sys.executable, "-I", "-S", supervisor.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -212,83 +216,84 @@ class Server:
                 {"argv": words, "env": self._env, "cpus": list(cpus), "output": str(self.output)}
             )
         )
-        while not {"started", "error"} & self._told.keys():
-            self._hear(1.0)
-        if "error" in self._told:
-            raise Broken(
-                "start", f"cannot start {words[0]}: {self._told['error'].partition(' ')[2]}"
+        while not {"started", "error"} & self._reported.keys():
+            self._receive(1.0)
+        if "error" in self._reported:
+            raise RunFailed(
+                "start", f"cannot start {words[0]}: {self._reported['error'].partition(' ')[2]}"
             )
-        self.watcher = Watcher(self._keeper.pid, self.start)
+        self.watcher = Watcher(self._supervisor.pid, self.start)
 
     def _reset(self, command: str) -> None:
         done = subprocess.run(
             ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
         )
         if done.returncode:
-            said = (done.stdout + done.stderr).decode(errors="replace").strip()
+            output = (done.stdout + done.stderr).decode(errors="replace").strip()
             raise UserError(
-                f"the reset command failed ({how_it_ended(done.returncode)}): {command}\n{said}",
+                f"the reset command failed ({describe_status(done.returncode)}): "
+                f"{command}\n{output}",
                 "Try it in a shell first; it must succeed before each run (--reset).",
             )
 
-    # --- the keeper ---
+    # --- the supervisor ---
 
     def _send(self, text: str) -> None:
-        assert self._keeper.stdin is not None
+        assert self._supervisor.stdin is not None
         data = text.encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             while data:
-                data = data[os.write(self._keeper.stdin.fileno(), data) :]
+                data = data[os.write(self._supervisor.stdin.fileno(), data) :]
 
-    def _hear(self, seconds: float, also: int | None = None) -> bool:
-        """Waits for the keeper, or for another file; returns whether the other file is ready."""
-        assert self._keeper.stdout is not None
-        own = self._keeper.stdout.fileno()
-        ready = select.select([own] + ([] if also is None else [also]), [], [], seconds)[0]
+    def _receive(self, seconds: float, other_fd: int | None = None) -> bool:
+        """Waits for the supervisor or another file; returns whether the other file is ready."""
+        assert self._supervisor.stdout is not None
+        own = self._supervisor.stdout.fileno()
+        ready = select.select([own] + ([] if other_fd is None else [other_fd]), [], [], seconds)[0]
         if own in ready:
             self._text += os.read(own, 65536)
             *lines, self._text = self._text.split(b"\n")
             for line in lines:
-                self._told.update(json.loads(line))
-            if not lines and self._keeper.poll() is not None:
-                self._told.setdefault("gone", True)
-        return also in ready
+                self._reported.update(json.loads(line))
+            if not lines and self._supervisor.poll() is not None:
+                self._reported.setdefault("gone", True)
+        return other_fd in ready
 
     def check(self, during: str) -> None:
-        """Raises Broken if the server has ended, or its first process has failed."""
-        status = self._told.get("ended")
-        if not self._told.get("gone") and status in (None, 0):
+        """Raises RunFailed if the server has ended, or its first process has failed."""
+        status = self._reported.get("ended")
+        if not self._reported.get("gone") and status in (None, 0):
             return
-        how = how_it_ended(status) if status is not None else "ended"
+        how = describe_status(status) if status is not None else "ended"
         kind: FailureKind = "signal" if status is not None and status < 0 else "exit"
-        raise Broken(kind, f"the server ended {during}: {how}", tail(self.output))
+        raise RunFailed(kind, f"the server ended {during}: {how}", tail(self.output))
 
     def tree(self) -> list[int]:
-        return keeper.descendants(self._keeper.pid)
+        return supervisor.descendants(self._supervisor.pid)
 
     @property
     def now(self) -> float:
         return time.monotonic() - self.start
 
-    def look(self) -> Look:
-        return look(self._keeper.pid, self.now)
+    def snapshot(self) -> TreeSnapshot:
+        return snapshot(self._supervisor.pid, self.now)
 
     # --- the phases ---
 
     def wait_until_ready(self) -> None:
-        patience = self.service.ready_seconds
+        timeout = self.service.ready_seconds
         while not self._is_ready():
-            self._hear(POLL_SECONDS)
+            self._receive(POLL_SECONDS)
             self.check("before it was ready")
-            if self.now > patience:
+            if self.now > timeout:
                 ready = self.service.ready
                 missing = "none of its processes listens" + (
                     f" on port {self.port}" if self._fixed_port else ""
                 )
                 if ready:
                     missing = f"--ready {ready!r} was not satisfied"
-                text = f"not ready after {patience:g} s: {missing}"
-                raise Broken("timeout", text, tail(self.output))
+                text = f"not ready after {timeout:g} s: {missing}"
+                raise RunFailed("timeout", text, tail(self.output))
         self.check("before it was ready")
         self.ready_seconds = self.now
         self._prove()
@@ -302,7 +307,7 @@ class Server:
     def _is_ready(self) -> bool:
         ready = self.service.ready
         if ready is None:
-            return bool(that_listen(self.tree(), self._fixed_port))
+            return bool(listening_processes(self.tree(), self._fixed_port))
         if ready.startswith(LINE):
             text = self.output.read_text(errors="replace") if self.output.exists() else ""
             return re.search(ready.removeprefix(LINE), text, re.MULTILINE) is not None
@@ -322,9 +327,11 @@ class Server:
         """Checks that each listening process uses the allocator: a server may have its own, or be
         started by a program that cleans the environment."""
         tree = self.tree()
-        tree = that_listen(tree, self._fixed_port) or that_listen(tree, None) or tree
+        tree = (
+            listening_processes(tree, self._fixed_port) or listening_processes(tree, None) or tree
+        )
         for pid in tree:
-            self.listener, self.malloc = pid, malloc_of(pid)
+            self.listener, self.malloc = pid, malloc_library(pid)
             if self.allocator.path is None:
                 continue
             library = os.path.realpath(self.allocator.path)
@@ -341,9 +348,9 @@ class Server:
                     else "a wrapper clears the environment, or the program is static or setuid"
                 )
                 text = f"its library is not loaded into {name}: {reason}"
-                raise Broken("preload", text, tail(self.output))
+                raise RunFailed("preload", text, tail(self.output))
             if self.malloc and os.path.realpath(self.malloc) != library:
-                raise Broken(
+                raise RunFailed(
                     "preload", f"{name} uses the malloc of {self.malloc}", tail(self.output)
                 )
 
@@ -356,13 +363,15 @@ class Server:
         command = filled(service.load, {**self.values, **more})
         limit = service.load_seconds
         if limit is None and seconds is not None:
-            limit = seconds + OVERTIME_SECONDS
-        before = self.look()
+            limit = seconds + LOAD_GRACE_SECONDS
+        before = self.snapshot()
         status, cpu, wall, threads = self._run_load(command, limit)
-        after = self.look()
+        after = self.snapshot()
         text = self.load_output.read_text(encoding="utf-8", errors="replace")
         if status:
-            raise Broken("load", f"the load failed: {how_it_ended(status)}", tail(self.load_output))
+            raise RunFailed(
+                "load", f"the load failed: {describe_status(status)}", tail(self.load_output)
+            )
         told = loads.read(text, command, self.folder)
         custom: dict[str, float] = {}
         units: dict[str, Unit] = {}
@@ -370,15 +379,15 @@ class Server:
             found = metric.find(text)
             if found is None:
                 text = f"no number for {metric.custom.name} in the load's output"
-                raise Broken("metric", text, tail(self.load_output))
+                raise RunFailed("metric", text, tail(self.load_output))
             custom[metric.custom.key], units[metric.custom.key] = found
         if told is None and not service.metrics:
             text = (
                 "the load printed no known result" if text.strip() else "the load printed nothing"
             )
-            raise Broken("metric", text, tail(self.load_output))
+            raise RunFailed("metric", text, tail(self.load_output))
         if told and told.requests and told.errors >= told.requests:
-            raise Broken("load", "all requests failed", tail(self.load_output))
+            raise RunFailed("load", "all requests failed", tail(self.load_output))
         processors = len(service.load_cpus or self._affinity)
         share = cpu / wall / max(1, min(threads, processors))
         return Part(phase, before, after, told, custom, units, round(share, 4))
@@ -398,14 +407,14 @@ class Server:
             )
             watched = os.pidfd_open(process.pid)
             try:
-                while not self._hear(0.5, watched):
+                while not self._receive(0.5, watched):
                     self.check("under load")
-                    for pid in (process.pid, *keeper.descendants(process.pid)):
+                    for pid in (process.pid, *supervisor.descendants(process.pid)):
                         with contextlib.suppress(OSError):
                             threads = max(threads, len(list(Path(f"/proc/{pid}/task").iterdir())))
                     if limit is not None and time.monotonic() - begin > limit:
                         text = f"the load took longer than {limit:g} s"
-                        raise Broken("timeout", text, tail(self.load_output))
+                        raise RunFailed("timeout", text, tail(self.load_output))
                 wall = time.monotonic() - begin
                 status = process.wait()
             finally:
@@ -414,50 +423,50 @@ class Server:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         # A failed load may be the first sign that the server has ended.
-        self._hear(NEWS_SECONDS if status else 0.0)
-        if self._told.get("gone") or self._told.get("ended"):
+        self._receive(PROGRESS_SECONDS if status else 0.0)
+        if self._reported.get("gone") or self._reported.get("ended"):
             time.sleep(POLL_SECONDS)
-            self._hear(0.0)
+            self._receive(0.0)
         self.check("under load")
         now = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
         return status, cpu, wall, threads
 
     def idle(self, phase: Phase) -> Part:
-        before = self.look()
+        before = self.snapshot()
         end = time.monotonic() + (phase.seconds or 0.0)
         while (left := end - time.monotonic()) > 0.0:
-            self._hear(left)
+            self._receive(left)
             self.check("while idle")
-        return Part(phase, before, self.look())
+        return Part(phase, before, self.snapshot())
 
     def peak_bytes(self) -> int | None:
-        return most_resident(self.tree())
+        return peak_resident_bytes_of(self.tree())
 
     def stop(self) -> None:
         """SIGTERM, a wait, then SIGKILL; remembers how many processes needed that."""
         self.watcher.stop()
         self._send("term")
         end = time.monotonic() + self.service.grace_seconds
-        while not self._told.get("gone") and (left := end - time.monotonic()) > 0.0:
-            self._hear(left)
+        while not self._reported.get("gone") and (left := end - time.monotonic()) > 0.0:
+            self._receive(left)
         self._kill()
 
     def _kill(self) -> None:
         self._send("kill")
-        while "killed" not in self._told and self._keeper.poll() is None:
-            self._hear(0.1)
-        self._hear(0.0)
-        self.killed = self._told.get("killed", 0)
+        while "killed" not in self._reported and self._supervisor.poll() is None:
+            self._receive(0.1)
+        self._receive(0.0)
+        self.killed = self._reported.get("killed", 0)
 
     def __exit__(self, *_: object) -> None:
         if hasattr(self, "watcher"):
             self.watcher.stop()
-        if hasattr(self, "_keeper"):
+        if hasattr(self, "_supervisor"):
             self._kill()
-            for pipe in (self._keeper.stdin, self._keeper.stdout):
+            for pipe in (self._supervisor.stdin, self._supervisor.stdout):
                 assert pipe is not None
                 pipe.close()
-            self._keeper.wait()
+            self._supervisor.wait()
         os.sched_setaffinity(0, self._affinity)
         self._folder.cleanup()

@@ -16,7 +16,7 @@ import numpy as np
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 
-from tsmlab.service.keeper import descendants
+from tsmlab.service.supervisor import descendants
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_SECONDS = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -31,7 +31,7 @@ STAT_FIELDS = {"user": (11, 13), "system": (12, 14), "faults": (7, 8, 9, 10)}
 
 
 @dataclass(frozen=True)
-class Look:
+class TreeSnapshot:
     """The tree at the begin or end of a phase. Seconds and counts are sums since its start.
     pss_bytes divides shared memory between processes, so that prefork servers are not counted
     several times."""
@@ -58,10 +58,10 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def look(keeper: int, at_seconds: float) -> Look:
+def snapshot(supervisor: int, at_seconds: float) -> TreeSnapshot:
     sums = dict.fromkeys(STAT_FIELDS, 0)
     counts = dict.fromkeys(("threads", "switches", "rss", "pss"), 0)
-    stats = {pid: _stat(pid) for pid in descendants(keeper)}
+    stats = {pid: _stat(pid) for pid in descendants(supervisor)}
     tree = {pid: words for pid, words in stats.items() if words and words[0] not in "ZX"}
     for pid, words in tree.items():
         for name, fields in STAT_FIELDS.items():
@@ -73,11 +73,11 @@ def look(keeper: int, at_seconds: float) -> Look:
                 counts["threads"] += 1
                 found = re.findall(r"ctxt_switches:\s*(\d+)", status.read_text())
                 counts["switches"] += sum(map(int, found))
-    own = _stat(keeper)  # what it has waited for: daemons that have ended
+    own = _stat(supervisor)  # what it has waited for: daemons that have ended
     for name, fields in STAT_FIELDS.items() if own else ():
         waited = fields[1:] if len(fields) == 2 else (fields[1], fields[3])
         sums[name] += sum(int(own[field]) for field in waited)
-    return Look(
+    return TreeSnapshot(
         at_seconds=round(at_seconds, 4),
         user_seconds=sums["user"] * TICK_SECONDS,
         system_seconds=sums["system"] * TICK_SECONDS,
@@ -97,7 +97,7 @@ def _memory(pid: int) -> Iterator[tuple[str, int]]:
             yield name.lower(), int(number) * 1024
 
 
-def most_resident(pids: list[int]) -> int | None:
+def peak_resident_bytes_of(pids: list[int]) -> int | None:
     """The kernel's high-water mark, if the tree is one process."""
     if len(pids) != 1:
         return None
@@ -111,11 +111,11 @@ class Watcher(threading.Thread):
     """Records the resident bytes of the tree, ten times a second or less, from /proc/PID/statm,
     which takes no lock that the server needs."""
 
-    def __init__(self, keeper: int, start: float) -> None:
+    def __init__(self, supervisor: int, start: float) -> None:
         super().__init__(daemon=True)
         self.series: list[tuple[float, int]] = []
         self.seconds = 0.0  # of a processor
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._start = start
         self._end = threading.Event()
 
@@ -127,7 +127,7 @@ class Watcher(threading.Thread):
             before = time.thread_time()
             now = time.monotonic() - self._start
             if now - found_at >= TREE_SECONDS or not pids:
-                pids, found_at = descendants(self._keeper), now
+                pids, found_at = descendants(self._supervisor), now
             pages = 0
             for pid in pids:
                 with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ def listeners(port: int | None = None) -> dict[str, int]:
     return found
 
 
-def that_listen(pids: list[int], port: int | None) -> list[int]:
+def listening_processes(pids: list[int], port: int | None) -> list[int]:
     """The processes that listen on the port, or on any if it is None."""
     sockets = {f"socket:[{inode}]" for inode in listeners(port)}
     found = []
@@ -217,22 +217,22 @@ def mapped_files(pid: int) -> list[tuple[int, int, int, str]]:
     ]
 
 
-def malloc_of(pid: int) -> str | None:
+def malloc_library(pid: int) -> str | None:
     """The file whose malloc the process uses: where the C library's own calls of malloc lead, and
     therefore those of all its libraries. None if unknown. It is read from the process's memory, so
     nothing needs to run twice."""
     with contextlib.suppress(OSError, StopIteration, struct.error, ELFError):
         maps = mapped_files(pid)
         libc = next(m[3] for m in maps if re.search(r"/libc(\.so\.6|-2\.\d+\.so)$", m[3]))
-        found = _leads_to(pid, libc, maps)
+        found = _resolve_malloc(pid, libc, maps)
         # A program linked to a fixed address makes libraries call malloc through a stub of its own.
         if found and found == str(Path(f"/proc/{pid}/exe").readlink()):
-            found = _leads_to(pid, found, maps) or found
+            found = _resolve_malloc(pid, found, maps) or found
         return found
     return None
 
 
-def _leads_to(pid: int, caller: str, maps: list[tuple[int, int, int, str]]) -> str | None:
+def _resolve_malloc(pid: int, caller: str, maps: list[tuple[int, int, int, str]]) -> str | None:
     base = next(begin for begin, _, offset, path in maps if path == caller and not offset)
     fixed, slots = _slots(f"/proc/{pid}/root{caller}")
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
@@ -258,8 +258,8 @@ def _slots_of(_device: int, _inode: int, _time: int, library: str) -> tuple[bool
         sections = {each.name: each for each in elf.iter_sections()}
         strings = sections[".dynstr"].data()
         names = np.frombuffer(sections[".dynsym"].data(), np.uint32)[::6]
-        spelled = [m.start() for m in re.finditer(rb"malloc\0", strings)]
-        alike = np.flatnonzero(np.isin(names, spelled)).tolist()
+        suffix_offsets = [m.start() for m in re.finditer(rb"malloc\0", strings)]
+        alike = np.flatnonzero(np.isin(names, suffix_offsets)).tolist()
         symbols = [n for n in alike if strings[names[n] :].startswith(b"malloc\0")]
         found: list[int] = []
         for name in (".rela.plt", ".rela.dyn"):

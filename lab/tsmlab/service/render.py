@@ -7,7 +7,7 @@ from tsmlab.metrics import PEAK_MEMORY, MetricSpec
 from tsmlab.render import failed_lines, full_name, noise_floor, under
 from tsmlab.results import Comparison, Row
 from tsmlab.service.loads import MEAN, THROUGHPUT
-from tsmlab.service.results import CPU, IDLE, P50, P99, Growth, Served
+from tsmlab.service.results import CPU, IDLE, P50, P99, Growth, ServiceResult
 from tsmlab.stats import Verdict
 from tsmlab.study import Study
 from tsmlab.tables import STYLES, Block, Cell, Column
@@ -18,17 +18,17 @@ ORDER = (
     *(THROUGHPUT, MEAN, P50, "p90_seconds", "p95_seconds", P99, "p999_seconds", "max_seconds"),
     CPU,
 )
-MOST_NAMED = 3
+MAX_NAMED = 3
 NONE_FAILS = {1: "it does not fail", 2: "neither fails"}
 
 
-def answer_of(study: Study) -> Served:
+def service_result(study: Study) -> ServiceResult:
     assert study.service is not None
     return study.service
 
 
 def blocks(study: Study) -> Iterator[Block]:
-    found, served = study.comparison, answer_of(study)
+    found, served = study.comparison, service_result(study)
     yield Block(lines=[f"$ {served.setup.server}"], style="dim", where="text")
     yield Block(lines=[answer(study)], style="bold")
     yield Block(lines=heading(study))
@@ -47,29 +47,29 @@ def blocks(study: Study) -> Iterator[Block]:
 
 def answer(study: Study) -> str:
     """One sentence: what the best other allocator would change, and whether any fails."""
-    found, served = study.comparison, answer_of(study)
+    found, served = study.comparison, service_result(study)
     rows = [row for row in found.analysis.rows if row.allocator != found.reference]
     failing = [row for row in rows if row.failures]
     judged = [row for row in rows if not row.failures]
-    said = []
+    parts = []
     if any(s.verdict for row in judged for s in row.metrics.values()):
-        for row in judged[:MOST_NAMED]:
+        for row in judged[:MAX_NAMED]:
             title = full_name(found.allocator(row.allocator))
-            said.append(f"{title}: {', '.join(_changes(found, row)) or _unchanged(found, row)}")
-        if len(judged) > MOST_NAMED:
-            said.append(f"{len(judged) - MOST_NAMED} more below")
+            parts.append(f"{title}: {', '.join(_changes(found, row)) or _unchanged(found, row)}")
+        if len(judged) > MAX_NAMED:
+            parts.append(f"{len(judged) - MAX_NAMED} more below")
     elif served.setup.soak_seconds is None:
-        said.append("No verdict yet: too few rounds")
+        parts.append("No verdict yet: too few rounds")
     else:
-        stands = ", ".join(f"{g.allocator}: {_stands(g)}" for g in served.growth)
-        said.append(stands or "Too short to tell")
-    said += [f"the server fails under {row.allocator}" for row in failing]
+        trends = ", ".join(f"{g.allocator}: {trend_text(g)}" for g in served.growth)
+        parts.append(trends or "Too short to tell")
+    parts += [f"the server fails under {row.allocator}" for row in failing]
     if judged and not failing:
-        said.append(NONE_FAILS.get(len(judged), "none fails"))
-    return "; ".join(said) + "."
+        parts.append(NONE_FAILS.get(len(judged), "none fails"))
+    return "; ".join(parts) + "."
 
 
-def _stands(growth: Growth) -> str:
+def trend_text(growth: Growth) -> str:
     return {"growing": "still growing", "not clear": "not clear yet"}.get(
         growth.standing, growth.standing
     )
@@ -94,7 +94,7 @@ def _unchanged(found: Comparison, row: Row) -> str:
 
 
 def heading(study: Study) -> list[str]:
-    found, served = study.comparison, answer_of(study)
+    found, served = study.comparison, service_result(study)
     setup, analysis, settings = served.setup, found.analysis, found.settings
     loop = f" ({served.tool}, {served.loop} loop)" if served.tool else ""
     lines = [f"load{loop}: {setup.load}", f"phases: {', '.join(setup.phases)}"]
@@ -160,9 +160,9 @@ def _columns(found: Comparison, row: Row, specs: Sequence[MetricSpec]) -> list[C
     ]
 
 
-def growth_lines(served: Served) -> list[str]:
+def growth_lines(served: ServiceResult) -> list[str]:
     return [
-        f"memory under load, {each.allocator}: {_stands(each)}, "
+        f"memory under load, {each.allocator}: {trend_text(each)}, "
         f"{_bytes(each.bytes_per_hour)} an hour [{_bytes(each.low)}, {_bytes(each.high)}], "
         f"watched for {each.hours * 60:.0f} min"
         for each in served.growth
@@ -179,7 +179,7 @@ def use_it(study: Study) -> str | None:
     name = found.analysis.recommended
     if name in (None, found.reference):
         return None
-    return under(found.allocator(str(name)), answer_of(study).setup.server)
+    return under(found.allocator(str(name)), service_result(study).setup.server)
 
 
 def provisional(found: Comparison) -> str:

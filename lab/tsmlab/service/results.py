@@ -13,7 +13,7 @@ CPU = "cpu_seconds"
 READY, MEAN_MEMORY, END, IDLE = "ready_bytes", "mean_bytes", "end_bytes", "idle_bytes"
 P50, P95, P99 = (key_of(name) for name in ("p50", "p95", "p99"))
 
-Standing = Literal["growing", "level", "shrinking", "not clear"]
+GrowthTrend = Literal["growing", "level", "shrinking", "not clear"]
 
 MEMORY = (
     MetricSpec(IDLE, "memory after idle", "bytes", judged=True),
@@ -57,7 +57,7 @@ def specs_of(
         for s in (*own, *served)
     ]
     # Shown, but not judged, if a better percentile already is.
-    told = (
+    load_metrics = (
         {key_of("p90")} | ({P95} if P99 in known else set()) | ({MEAN} if P50 in known else set())
     )
     return [
@@ -65,7 +65,7 @@ def specs_of(
             s.key,
             s.name,
             s.unit,
-            s.key.rpartition(": ")[2] not in told and s.judged,
+            s.key.rpartition(": ")[2] not in load_metrics and s.judged,
             s.higher_is_better,
         )
         for s in (*own, *served, *MEMORY, *later, *EXPLAINING)
@@ -100,11 +100,11 @@ class Growth:
     low: float
     high: float
     hours: float
-    standing: Standing
+    standing: GrowthTrend
 
 
 @dataclass(frozen=True)
-class Served:
+class ServiceResult:
     """The answer of service. tool and loop: of the load generator; empty if unknown.
     malloc_of_reference: the library whose malloc the server uses under the reference."""
 

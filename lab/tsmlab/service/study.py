@@ -21,17 +21,17 @@ from tsmlab.results import (
     Comparison,
     Failure,
     Outcome,
+    ResultWarning,
     Sample,
     Stop,
-    Trouble,
     ended,
 )
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round_order
 from tsmlab.service import render, results
 from tsmlab.service.growth import Points, growth_of
-from tsmlab.service.life import Broken, Part, Phase, Server, Service
+from tsmlab.service.life import Part, Phase, RunFailed, Server, Service
 from tsmlab.service.loads import THROUGHPUT
-from tsmlab.service.processes import Look
+from tsmlab.service.processes import TreeSnapshot
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, Setup
 from tsmlab.study import Gate, GateRow, Study
 from tsmlab.trial import PADDING_VARIABLE, extra_environment_bytes
@@ -68,7 +68,7 @@ class Life:
     provided it. killed: processes that SIGTERM did not end."""
 
     ready_seconds: float
-    ready: Look
+    ready: TreeSnapshot
     parts: list[Part]
     series: list[list[float]]
     peak_bytes: int | None
@@ -82,7 +82,11 @@ class Life:
 
 
 def life_of(
-    server: Server, ready: Look, parts: list[Part], begin: int = 0, points: int = SERIES_POINTS
+    server: Server,
+    ready: TreeSnapshot,
+    parts: list[Part],
+    begin: int = 0,
+    points: int = SERIES_POINTS,
 ) -> Life:
     return Life(
         round(server.ready_seconds, 3),
@@ -96,9 +100,9 @@ def life_of(
     )
 
 
-def thinned(points: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
+def thinned(points: Sequence[tuple[float, float]], max_points: int) -> list[list[float]]:
     """At most this many of them, including the peaks."""
-    return [list(point) for point in series.thinned(points, most - 2)]  # adds the two ends
+    return [list(point) for point in series.thinned(points, max_points - 2)]  # adds the two ends
 
 
 # --- from a life to numbers -----------------------------------------------------------------------
@@ -107,13 +111,13 @@ def thinned(points: Sequence[tuple[float, float]], most: int) -> list[list[float
 def memory_of(life: Life) -> Points:
     """The series with shared memory counted once: using the kernel's PSS at the borders of phases,
     interpolated between them."""
-    looks = [life.ready, *(each for part in life.parts for each in (part.before, part.after))]
-    times = [each.at_seconds for each in looks]
-    shares = [each.pss_bytes / each.rss_bytes if each.rss_bytes else 1.0 for each in looks]
+    snapshots = [life.ready, *(each for part in life.parts for each in (part.before, part.after))]
+    times = [each.at_seconds for each in snapshots]
+    shares = [each.pss_bytes / each.rss_bytes if each.rss_bytes else 1.0 for each in snapshots]
     return [(t, size * float(np.interp(t, times, shares))) for t, size in life.series]
 
 
-def under_load(life: Life) -> Points:
+def memory_under_load(life: Life) -> Points:
     """The memory from the first load to the end of the last."""
     loaded = life.loaded
     if not loaded:
@@ -129,15 +133,19 @@ def values_of(lives: Sequence[Life]) -> dict[str, float]:
     parts = [part for life in lives for part in life.loaded]
     phases = list(dict.fromkeys(part.phase.name for part in parts))
     for phase in phases:
-        found = _served([part for part in parts if part.phase.name == phase])
+        found = load_values([part for part in parts if part.phase.name == phase])
         values |= found if phase == phases[0] else {f"{phase}: {k}": v for k, v in found.items()}
     memory = [memory_of(life) for life in lives]
-    loaded = [size for life in lives for _, size in under_load(life)]
+    loaded = [size for life in lives for _, size in memory_under_load(life)]
     last = lives[-1]
-    looks = [each for life in lives for part in life.parts for each in (part.before, part.after)]
+    snapshots = [
+        each for life in lives for part in life.parts for each in (part.before, part.after)
+    ]
     values[READY] = float(lives[0].ready.pss_bytes)
     values["ready_seconds"] = lives[0].ready_seconds
-    peaks = [size for points in memory for _, size in points] + [each.pss_bytes for each in looks]
+    peaks = [size for points in memory for _, size in points] + [
+        each.pss_bytes for each in snapshots
+    ]
     ends = [(life.peak_bytes, life.parts[-1].after) for life in lives if life.parts]
     peaks += [most * end.pss_bytes / end.rss_bytes for most, end in ends if most and end.rss_bytes]
     values[PEAK_MEMORY] = float(max(peaks))
@@ -151,22 +159,22 @@ def values_of(lives: Sequence[Life]) -> dict[str, float]:
     for key, name in sums.items():
         spent = sum(getattr(part.after, name) - getattr(part.before, name) for part in parts)
         values[key] = max(0.0, float(spent))
-    values["threads"] = float(max(each.threads for each in looks))
+    values["threads"] = float(max(each.threads for each in snapshots))
     return values
 
 
-def _served(parts: Sequence[Part]) -> dict[str, float]:
+def load_values(parts: Sequence[Part]) -> dict[str, float]:
     """For loads of one phase; for several (a soak), requests over time, and the median
     percentiles."""
     seconds = sum(part.seconds for part in parts)
     requests = sum(part.requests or 0.0 for part in parts)
     cpu = sum(part.cpu_seconds for part in parts)
-    told = [part.load.values() if part.load else {} for part in parts]
-    told = [found | part.custom for found, part in zip(told, parts, strict=True)]
+    loads = [part.load.values() if part.load else {} for part in parts]
+    loads = [found | part.custom for found, part in zip(loads, parts, strict=True)]
     values = {}
-    for key in told[0]:
-        of_key = [found[key] for found in told if key in found]
-        values[key] = float(max(of_key) if key == "max_seconds" else np.median(of_key))
+    for key in loads[0]:
+        samples = [found[key] for found in loads if key in found]
+        values[key] = float(max(samples) if key == "max_seconds" else np.median(samples))
     if len(parts) > 1 and requests:
         values[THROUGHPUT] = requests / seconds
     if cpu > 0.0:
@@ -196,9 +204,9 @@ class Trial:
         padding = "x" * (slot.padding_bytes + missing)
         return Server(self.service, allocator, {PADDING_VARIABLE: padding})
 
-    def _begin(self, server: Server, warmups: int) -> Look:
+    def _begin(self, server: Server, warmups: int) -> TreeSnapshot:
         server.wait_until_ready()
-        ready = server.look()
+        ready = server.snapshot()
         for _ in range(warmups):
             server.load(self.first_load, warmup=True)
         return ready
@@ -225,7 +233,7 @@ class Trial:
                 life = life_of(server, ready, parts)
                 server.stop()
                 lives = [replace(life, killed=server.killed)]
-        except Broken as broken:
+        except RunFailed as broken:
             failure = broken.failure
         return _sample(slot, started, lives, failure)
 
@@ -271,7 +279,7 @@ class Trial:
                     for phase in idle:
                         slice_of(lambda phase=phase: measure(phase))  # type: ignore[misc]
                     server.stop()
-            except Broken as broken:
+            except RunFailed as broken:
                 failure = broken.failure
         return _soaked(slot, sessions, failure)
 
@@ -325,7 +333,7 @@ class _Session:
         self._machine = self.memo.once("machine", Machine, machine.describe)
         largest = max(map(extra_environment_bytes, options.allocators))
         self._trial = Trial(options.service, largest, self.memo)
-        self._provisional_told = False
+        self._provisional_printed = False
 
     def run(self) -> Outcome[Study]:
         self._probe = self._try_reference()
@@ -384,9 +392,9 @@ class _Session:
         probe = self._trial.run(slot)
         self.reporter.run_finished(probe)
         if failure := probe.failure:
-            said = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
+            output = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
             raise UserError(
-                f"the service fails under the reference {reference.name}: {failure.text}{said}",
+                f"the service fails under the reference {reference.name}: {failure.text}{output}",
                 REMEDIES.get(failure.kind, REMEDIES["exit"]),
             )
         (life,) = lives_of(probe)
@@ -418,8 +426,8 @@ class _Session:
 
     def _after_round(self, samples: list[Sample]) -> list[Sample]:
         """Early numbers: shows the first round when it is done."""
-        if not self._provisional_told and self.options.rule.runs != 1:
-            self._provisional_told = True
+        if not self._provisional_printed and self.options.rule.runs != 1:
+            self._provisional_printed = True
             found = self._conclude(samples, Stop("runs", "the first round"))
             self.reporter.note(render.provisional(found.comparison))
         return samples
@@ -479,14 +487,14 @@ class _Session:
             output_comparable=None,
             intercepted_calls=None,
         )
-        answer = results.Served(
+        answer = results.ServiceResult(
             setup=_setup(options),
             tool=load.tool if load else "",
             loop=load.loop if load else "",
             malloc_of_reference=life.malloc or "",
             growth=_growth(samples, options),
         )
-        comparison = replace(comparison, warnings=troubles_of(comparison, answer))
+        comparison = replace(comparison, warnings=warnings_of(comparison, answer))
         rows = self._gate_rows(comparison.analysis)
         gate = Gate(comparison.command, comparison.command, None, False, rows) if rows else None
         return Study.of("service", [comparison], service=answer, gate=gate)
@@ -507,7 +515,7 @@ def _growth(samples: Sequence[Sample], options: Options) -> list[results.Growth]
     found = []
     for allocator in options.allocators:
         runs = [
-            under_load(life)
+            memory_under_load(life)
             for sample in samples
             if sample.allocator == allocator.name and sample.phase == "measured"
             for life in lives_of(sample)
@@ -542,23 +550,23 @@ def _setup(options: Options) -> Setup:
 # --- warnings -------------------------------------------------------------------------------------
 
 
-def troubles_of(found: Comparison, served: results.Served) -> list[Trouble]:
-    return [*_troubles(found, served), *warnings.about_machine(found.machine)]
+def warnings_of(found: Comparison, served: results.ServiceResult) -> list[ResultWarning]:
+    return [*_warnings(found, served), *warnings.about_machine(found.machine)]
 
 
-def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
+def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[ResultWarning]:
     ours = [(s.allocator, life) for s in found.samples for life in lives_of(s)]
     parts = [part for _, life in ours for part in life.loaded]
     own = served.malloc_of_reference
     if found.allocator(found.reference).path is None and own and not _is_libc(own):
-        yield Trouble(
+        yield ResultWarning(
             "own-malloc",
             f"without a preload, the server uses the malloc of {own}, not glibc's",
             "it is linked with that allocator, which the row of the reference measures",
             "for glibc itself: --allocator libc=/lib/x86_64-linux-gnu/libc.so.6 --reference libc",
         )
     if served.loop == "closed":
-        yield Trouble(
+        yield ResultWarning(
             "closed-loop",
             f"{served.tool} runs a closed loop: it waits for an answer before the next request, "
             "so it sends less while the server stalls, and percentiles look too good",
@@ -568,7 +576,7 @@ def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
         )
     busy = float(np.median([part.load_share for part in parts])) if parts else 0.0
     if busy > SATURATED:
-        yield Trouble(
+        yield ResultWarning(
             "load-saturated",
             f"the load generator used {share(busy)} of its processors",
             "it may be the bottleneck, in which case all allocators look alike",
@@ -577,16 +585,16 @@ def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
     failed = sum(part.load.errors for part in parts if part.load)
     asked = sum(part.requests or 0.0 for part in parts)
     if asked and failed / asked > ERRORS_LIMIT:
-        yield Trouble(
+        yield ResultWarning(
             "failed-requests",
             f"{share(failed / asked)} of the requests failed",
             "the server refuses some, or the load requests something that does not exist",
             "check the load's output",
         )
-    if stubborn := sorted({name for name, life in ours if life.killed}):
-        yield Trouble(
+    if unkillable := sorted({name for name, life in ours if life.killed}):
+        yield ResultWarning(
             "killed",
-            f"the server did not exit on SIGTERM and was killed: {names(stubborn)}",
+            f"the server did not exit on SIGTERM and was killed: {names(unkillable)}",
             "it ignores the signal, or takes longer than --grace",
             "give it more time (--grace) if its shutdown matters; the measurements are not "
             "affected",
@@ -598,14 +606,14 @@ def _troubles(found: Comparison, served: results.Served) -> Iterator[Trouble]:
         and (cpu := sum(part.cpu_seconds for part in life.loaded))
     ]
     if watching and float(np.median(watching)) > WATCHING_LIMIT:
-        yield Trouble(
+        yield ResultWarning(
             "watching-cost",
             f"watching took {share(float(np.median(watching)))} of the server's processor time",
             "the server does little work, or has many processes",
             "a longer or heavier load reduces it",
         )
     if set(served.setup.load_cpus) & set(served.setup.server_cpus):
-        yield Trouble(
+        yield ResultWarning(
             "shared-processors",
             "the load and the server share processors",
             "this machine has no others",

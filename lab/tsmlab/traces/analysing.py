@@ -20,13 +20,13 @@ from tsmlab.traces.distributions import (
     upper,
 )
 from tsmlab.traces.files import ALIGNED, KINDS, Events, Trace
-from tsmlab.traces.objects import INHERITED, Damaged, Rows, Slots, Worked
+from tsmlab.traces.objects import INHERITED, ChunkObjects, Damaged, Rows, Slots
 
 SCHEMA = "tsmalloc-analysis/3"
-MOST_POINTS = 1000
-MOST_SIZES = 100
-MOST_THREADS = 64
-MOST_IMAGES = 1000
+MAX_POINTS = 1000
+MAX_SIZES = 100
+MAX_THREADS = 64
+MAX_IMAGES = 1000
 
 THREAD_SUMS = ("events", "allocations", "allocated_bytes", "frees", "freed_bytes",
                "foreign_frees", "foreign_bytes", "given_away", "given_bytes",
@@ -35,7 +35,7 @@ THREAD_SUMS = ("events", "allocations", "allocated_bytes", "frees", "freed_bytes
 
 def analyse(trace: Path, image: int | None) -> dict[str, Any]:
     """The line of `tsmalloc analyze --json`; raises UserError."""
-    contents = files.look_into(trace)
+    contents = files.read_whole_trace(trace)
     if image is not None and image >= len(contents.images):
         last = len(contents.images) - 1
         raise UserError(f"{trace} has no image {image}.", f"The last image is {last}.")
@@ -71,7 +71,7 @@ def _read(trace: Path, family: list[int], analyst: "Analyst") -> None:
                 analyst.add(first, events)
             elif kind == files.EVENTS:
                 slots, no_serials = states[image], np.zeros(len(events), np.int64)
-                slots.apply(slots.work_out(events, first, no_serials), events)
+                slots.apply(slots.match_objects(events, first, no_serials), events)
         except Damaged:
             raise UserError(
                 f"{trace} is damaged: from event {first:,} of image {image} on, it frees objects "
@@ -101,11 +101,11 @@ class Analyst:
         self.peak_event: int | None = None
         self.peak_ns = 0
         self.curve: list[list[int]] = []
-        self.stretch = max(1, -(-self.image.events // MOST_POINTS))
+        self.stretch = max(1, -(-self.image.events // MAX_POINTS))
 
     def begin(self, slots: Slots) -> None:
         self.slots = slots
-        self.peak = slots.living
+        self.peak = slots.live
         self.inherited = [len(self.peak["size"]), int(self.peak["size"].sum())]
         self.live += self.inherited
         self.highest = int(self.live[1])
@@ -118,26 +118,26 @@ class Analyst:
         size = events["size"].astype(np.int64)
         threads = self._note_threads(events, is_new, size)
         serials = self._serials(threads, is_new)
-        worked = self.slots.work_out(events, first, serials)
-        place = worked.place
+        objects = self.slots.match_objects(events, first, serials)
+        place = objects.place
         grown = np.zeros(len(events), np.int64)  # bytes that each event allocated
         changed = np.zeros(len(events), np.int64)  # and the change in live bytes
-        own_size = np.where(worked.is_free, 0, size[place])
-        changed[place] = own_size - worked.before
-        grown[place] = np.where(worked.is_free, 0, np.maximum(changed[place], 0))
+        own_size = np.where(objects.is_free, 0, size[place])
+        changed[place] = own_size - objects.before
+        grown[place] = np.where(objects.is_free, 0, np.maximum(changed[place], 0))
         clocks = self.allocated_bytes + self.grown + np.cumsum(grown)
-        here = worked.made >= 0
-        worked.birth["clock"][here] = clocks[worked.made[here]]
+        here = objects.allocated_at >= 0
+        objects.birth["clock"][here] = clocks[objects.allocated_at[here]]
 
         self.calls += np.bincount(kind, minlength=len(KINDS))
         self.allocated_bytes += int(size[is_new].sum())
         self.sizes.add("allocations", size[is_new])
-        self._note_resizes(worked, own_size)
-        self._note_frees(first, events, worked, clocks, serials)
-        self._note_course(first, events, worked, changed)
-        self.slots.apply(worked, events)
-        freed = {name: values[worked.is_free] for name, values in worked.birth.items()}
-        self._end_chains(freed, worked.before[worked.is_free])
+        self._note_resizes(objects, own_size)
+        self._note_frees(first, events, objects, clocks, serials)
+        self._note_course(first, events, objects, changed)
+        self.slots.apply(objects, events)
+        freed = {name: values[objects.is_free] for name, values in objects.birth.items()}
+        self._end_chains(freed, objects.before[objects.is_free])
 
     def _note_threads(self, events: Events, is_new: Any, size: Ints) -> Ints:
         threads = events["thread"].astype(np.int64)
@@ -171,8 +171,8 @@ class Analyst:
         serials[order] = made - before + self._allocations_before[threads[order]]
         return serials
 
-    def _note_resizes(self, worked: Worked, size: Ints) -> None:
-        after, before = size[worked.is_resize], worked.before[worked.is_resize]
+    def _note_resizes(self, objects: ChunkObjects, size: Ints) -> None:
+        after, before = size[objects.is_resize], objects.before[objects.is_resize]
         self.sizes.add("resizes", after)
         step = after - before
         self.grown += int(step[step > 0].sum())
@@ -183,11 +183,11 @@ class Analyst:
         self.step_growth.add(_thousandths(after[grows], before[grows]))
 
     def _note_frees(
-        self, first: int, events: Events, worked: Worked, clocks: Ints, serials: Ints
+        self, first: int, events: Events, objects: ChunkObjects, clocks: Ints, serials: Ints
     ) -> None:
-        freed = worked.is_free
-        size, place = worked.before[freed], worked.place[freed]
-        birth = {name: values[freed] for name, values in worked.birth.items()}
+        freed = objects.is_free
+        size, place = objects.before[freed], objects.place[freed]
+        birth = {name: values[freed] for name, values in objects.birth.items()}
         thread = events["thread"][place].astype(np.int64)
         owner = birth["thread"].astype(np.int64)
         own = owner != INHERITED
@@ -220,11 +220,13 @@ class Analyst:
         grown = first_size > 0
         self.chain_growth.add(_thousandths(last[grown], first_size[grown]))
 
-    def _note_course(self, first: int, events: Events, worked: Worked, changed: Ints) -> None:
+    def _note_course(
+        self, first: int, events: Events, objects: ChunkObjects, changed: Ints
+    ) -> None:
         """Live bytes over the events: their peak and curve."""
         live_bytes = int(self.live[1]) + np.cumsum(changed)
         came = np.zeros(len(events), np.int64)
-        came[worked.place] = worked.is_new.astype(np.int64) - worked.is_free
+        came[objects.place] = objects.is_new.astype(np.int64) - objects.is_free
         live_objects = int(self.live[0]) + np.cumsum(came)
         latest_ns = np.maximum.accumulate(
             np.maximum(events["time_ns"].astype(np.int64), self.latest_ns)
@@ -234,7 +236,7 @@ class Analyst:
             self.highest = int(live_bytes[place])
             self.peak_event = first + place
             self.peak_ns = int(events["time_ns"][place])
-            self.peak = self.slots.living_after(worked, events, place)
+            self.peak = self.slots.live_after(objects, events, place)
         number = first + np.arange(len(events))
         starts = np.flatnonzero(np.diff(number // self.stretch, prepend=-1))
         before = np.concatenate([[int(self.live[1])], live_bytes[:-1]])[starts]
@@ -253,7 +255,7 @@ class Analyst:
     # --- the answer -------------------------------------------------------------------------------
 
     def answer(self) -> dict[str, Any]:
-        left = self.slots.living
+        left = self.slots.live
         self._end_chains(left, left["size"])
         own = left["thread"] != INHERITED
         self.sizes.add("at_peak", self.peak["size"])
@@ -271,7 +273,7 @@ class Analyst:
             "bytes": self.trace.bytes,
             "finished": self.trace.is_finished,
             "images_seen": len(raw),
-            "images": list(raw[:MOST_IMAGES]),
+            "images": list(raw[:MAX_IMAGES]),
             "image": raw[self.image.number],
             "events": self.events,
             "duration_ns": self.latest_ns,
@@ -344,7 +346,7 @@ class Analyst:
     def _threads(self) -> dict[str, Any]:
         events = self._sum("events")
         seen = np.flatnonzero(events)
-        busiest = seen[np.argsort(-events[seen], kind="stable")][:MOST_THREADS]
+        busiest = seen[np.argsort(-events[seen], kind="stable")][:MAX_THREADS]
         rows = []
         for number in sorted(map(int, busiest)):
             row = dict(zip(THREAD_SUMS, map(int, self.threads[:, number]), strict=True))
@@ -370,6 +372,6 @@ def _amount(objects: int, bytes_: int) -> dict[str, int]:
 
 def _heaviest(weight: Ints, *columns: Ints) -> list[list[int]]:
     """Rows of these columns, sorted by descending weight; ties keep their order."""
-    order = np.argsort(-weight, kind="stable")[:MOST_SIZES]
+    order = np.argsort(-weight, kind="stable")[:MAX_SIZES]
     rows: list[list[int]] = np.stack(columns, axis=1)[order[weight[order] > 0]].tolist()
     return rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from tsmlab.measuring import Told, counts_of, rows_of, seconds_of, whole_or_none
+from tsmlab.measuring import JsonField, counts_of, rows_of, seconds_of, whole_or_none
 from tsmlab.records import document, with_checksum
 from tsmlab.traces import analysing
 from tsmlab.traces.analysing import SCHEMA
@@ -108,29 +108,29 @@ class TraceAnalysis:
 
     raw: Mapping[str, Any]
 
-    trace = Told(str, "trace")
-    is_finished = Told(bool, "finished")
-    image = Told(_as_it_is, "image")
-    images = Told(int, "images_seen")
-    events = Told(int, "events")
-    seconds = Told(seconds_of, "duration_ns")
-    calls = Told(counts_of, "calls")
-    sizes = Told(rows_of(SizeRow), "sizes", "top")
-    distinct_sizes = Told(int, "sizes", "distinct")
-    buckets = Told(rows_of(SizeBucket), "sizes", "histogram")
-    freed_objects = Told(int, "lifetimes", "objects")
-    peak = Told(_amount, "peak")
-    inherited_at_peak = Told(_amount, "peak", "inherited")
-    peak_event = Told(whole_or_none, "peak", "event")
-    peak_seconds = Told(seconds_of, "peak", "time_ns")
-    peak_sizes = Told(rows_of(PeakSize), "peak", "by_size")
-    left_own = Told(_amount, "left", "own")
-    left_inherited = Told(_amount, "left", "inherited")
-    left_sizes = Told(rows_of(LeftSize), "left", "by_size")
-    chains = Told(_as_it_is, "chains")
-    curve = Told(rows_of(CurvePoint), "curve")
-    threads = Told(list[Mapping[str, Any]], "threads")
-    threads_seen = Told(int, "threads_seen")
+    trace = JsonField(str, "trace")
+    is_finished = JsonField(bool, "finished")
+    image = JsonField(_as_it_is, "image")
+    images = JsonField(int, "images_seen")
+    events = JsonField(int, "events")
+    seconds = JsonField(seconds_of, "duration_ns")
+    calls = JsonField(counts_of, "calls")
+    sizes = JsonField(rows_of(SizeRow), "sizes", "top")
+    distinct_sizes = JsonField(int, "sizes", "distinct")
+    buckets = JsonField(rows_of(SizeBucket), "sizes", "histogram")
+    freed_objects = JsonField(int, "lifetimes", "objects")
+    peak = JsonField(_amount, "peak")
+    inherited_at_peak = JsonField(_amount, "peak", "inherited")
+    peak_event = JsonField(whole_or_none, "peak", "event")
+    peak_seconds = JsonField(seconds_of, "peak", "time_ns")
+    peak_sizes = JsonField(rows_of(PeakSize), "peak", "by_size")
+    left_own = JsonField(_amount, "left", "own")
+    left_inherited = JsonField(_amount, "left", "inherited")
+    left_sizes = JsonField(rows_of(LeftSize), "left", "by_size")
+    chains = JsonField(_as_it_is, "chains")
+    curve = JsonField(rows_of(CurvePoint), "curve")
+    threads = JsonField(list[Mapping[str, Any]], "threads")
+    threads_seen = JsonField(int, "threads_seen")
 
     def amount(self, name: str) -> Amount:
         """allocations, inherited, frees, inherited_frees, cross_thread_frees or temporaries."""

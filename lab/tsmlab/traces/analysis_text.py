@@ -103,8 +103,8 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
             ),
         )
     yield "peak", _peak(analysis)
-    least = quantity(analysis.peak.bytes, "bytes")
-    yield "lower bound", f"{least}: the peak; no allocator can use less memory"
+    lower_bound = quantity(analysis.peak.bytes, "bytes")
+    yield "lower bound", f"{lower_bound}: the peak; no allocator can use less memory"
     yield "left", _left(analysis)
     temporary = analysis.amount("temporaries")
     yield (
@@ -132,8 +132,8 @@ def _peak(analysis: TraceAnalysis) -> str:
         return f"{size} in {counted(objects, 'object')}: never more than at the start"
     moment = quantity(analysis.peak_seconds, "seconds")
     inherited = analysis.inherited_at_peak
-    of_them = f", {quantity(inherited.bytes, 'bytes')} of them inherited" if inherited.bytes else ""
-    return f"{size} in {counted(objects, 'object')}{of_them}, after event {event:,} ({moment})"
+    part = f", {quantity(inherited.bytes, 'bytes')} of them inherited" if inherited.bytes else ""
+    return f"{size} in {counted(objects, 'object')}{part}, after event {event:,} ({moment})"
 
 
 def _left(analysis: TraceAnalysis) -> str:

@@ -13,8 +13,8 @@ FINE_BITS = 5  # 32 buckets an octave: quantiles are at most 3.2% too high
 EIGHTHS = 3
 # Different sizes that are counted separately; beyond this number, sizes above 1 MiB count as the
 # bound of their bucket.
-MOST_SIZES = 1 << 20
-MOST_EXACT_SIZE = 1 << 20
+MAX_SIZES = 1 << 20
+MAX_EXACT_SIZE = 1 << 20
 
 
 def bucket(values: Ints, bits: int) -> Ints:
@@ -108,10 +108,10 @@ class SizeTable:
             np.concatenate([sizes for sizes, _ in parts]),
             np.concatenate([counts for _, counts in parts], axis=1),
         )
-        if len(self._sizes) > MOST_SIZES:
+        if len(self._sizes) > MAX_SIZES:
             self.is_exact = False
             bounds = np.array([upper(int(b), EIGHTHS) for b in bucket(self._sizes, EIGHTHS)])
-            large = self._sizes > MOST_EXACT_SIZE
+            large = self._sizes > MAX_EXACT_SIZE
             self._sum_up(np.where(large, bounds, self._sizes), self._counts)
 
     def _sum_up(self, sizes: Ints, counts: Ints) -> None:

@@ -115,13 +115,14 @@ def trace_name(trace: Path) -> str:
     return trace.name.removesuffix(SUFFIX) or trace.name
 
 
-def programs(found: Sequence[Program], most: int = 3) -> str:
+def programs(found: Sequence[Program], max_named: int = 3) -> str:
     """ "perl (image 1, 20,400 events), sh (image 0, 264 events) and 2 more"."""
-    told = [
-        f"{p.name or '?'} (image {p.number}, {counted(p.events, 'event')})" for p in found[:most]
+    labels = [
+        f"{p.name or '?'} (image {p.number}, {counted(p.events, 'event')})"
+        for p in found[:max_named]
     ]
-    more = len(found) - len(told)
-    return ", ".join(told) + (f" and {more:,} more" if more else "")
+    more = len(found) - len(labels)
+    return ", ".join(labels) + (f" and {more:,} more" if more else "")
 
 
 def check_traces(traces: Sequence[Path]) -> None:
@@ -138,7 +139,7 @@ def check_traces(traces: Sequence[Path]) -> None:
             )
 
 
-def look_into(trace: Path) -> Trace:
+def read_whole_trace(trace: Path) -> Trace:
     """Reads the whole trace; raises UserError if it is damaged, or has no events."""
     done = subprocess.run(
         [paths.tool("trace"), "info", trace],
@@ -155,10 +156,10 @@ def look_into(trace: Path) -> Trace:
 
 def _complaint(stderr: bytes, status: int) -> UserError:
     """Splits the message of bin/trace: a sentence, and after the last semicolon the remedy."""
-    said = stderr.decode(errors="replace").strip().removeprefix("trace: ")
-    fault, _, remedy = said.rpartition("; ")
+    message = stderr.decode(errors="replace").strip().removeprefix("trace: ")
+    fault, _, remedy = message.rpartition("; ")
     if not fault:
-        return UserError(said or f"trace failed (exit {status}).")
+        return UserError(message or f"trace failed (exit {status}).")
     return UserError(f"{fault}.", remedy[:1].upper() + remedy[1:])
 
 
@@ -182,6 +183,6 @@ def chunks(trace: Path) -> Iterator[tuple[int, int, int, Events]]:
             columns = np.frombuffer(body if count else b"", np.uint8).reshape(EVENT.itemsize, -1)
             events = cast(Events, np.ascontiguousarray(columns.T).view(EVENT).ravel())
             yield int(chunk["type"]), int(chunk["image"]), int(chunk["first"]), events
-        said = unpacker.stderr.read()
+        message = unpacker.stderr.read()
     if unpacker.returncode != 0:
-        raise _complaint(said, unpacker.returncode)
+        raise _complaint(message, unpacker.returncode)

@@ -29,16 +29,16 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True)
-class Worked:
+class ChunkObjects:
     """The events of a chunk that concern objects, by slot and in each slot by time.
 
     place: in the chunk. before: the object's size before the event, 0 if there was none. birth: of
     the object that the event is about, with the resizes so far.
-    made: the place of that allocation in the chunk, -1 if it was earlier.
+    allocated_at: the place of that allocation in the chunk, -1 if it was earlier.
     """
 
     place: Ints
-    made: Ints
+    allocated_at: Ints
     before: Ints
     birth: Rows
     is_new: Bools
@@ -60,17 +60,17 @@ class Slots:
         return child
 
     @property
-    def living(self) -> Rows:
+    def live(self) -> Rows:
         lives = self.rows["lives"]
         return {name: values[lives] for name, values in self.rows.items()}
 
-    def living_after(self, worked: Worked, events: Events, last: int) -> Rows:
+    def live_after(self, objects: ChunkObjects, events: Events, last: int) -> Rows:
         """The objects that are alive after the event at this place of the chunk."""
         copy = Slots({name: values.copy() for name, values in self.rows.items()})
-        copy.apply(worked, events, last)
-        return copy.living
+        copy.apply(objects, events, last)
+        return copy.live
 
-    def work_out(self, events: Events, first: int, serials: Ints) -> Worked:
+    def match_objects(self, events: Events, first: int, serials: Ints) -> ChunkObjects:
         """first: the number of the first event. serials: for each event, how many allocations its
         thread has made, including this one."""
         place = np.flatnonzero(events["kind"] <= FREE)
@@ -100,35 +100,35 @@ class Slots:
         if np.any(lived == is_new) or np.any(generation != own["generation"]):
             raise Damaged
         head = _group_starts(starts | is_new)  # the first event of each object here
-        made = is_new[head]
-        first_places, older = head[made], slot[~made]
+        is_allocated_here = is_new[head]
+        first_places, older = head[is_allocated_here], slot[~is_allocated_here]
         birth: Rows = {"size": size}
         for name, values in (
             ("first_size", size), ("event", first + place), ("ns", own["time_ns"]),
             ("serial", serials[place]), ("thread", own["thread"]), ("clock", None),
         ):  # fmt: skip
             birth[name] = np.empty(len(own), FIELDS[name])
-            birth[name][~made] = self.rows[name][older]
+            birth[name][~is_allocated_here] = self.rows[name][older]
             if values is not None:
-                birth[name][made] = values[first_places]
+                birth[name][is_allocated_here] = values[first_places]
         resizes = np.cumsum(is_resize)
         birth["resizes"] = (resizes - (resizes - is_resize)[head]).astype(np.uint32)
-        birth["resizes"][~made] += self.rows["resizes"][older]
-        made_at = np.where(made, place[head], -1)
-        return Worked(place, made_at, before * lived, birth, is_new, is_resize, is_free)
+        birth["resizes"][~is_allocated_here] += self.rows["resizes"][older]
+        allocated_at = np.where(is_allocated_here, place[head], -1)
+        return ChunkObjects(place, allocated_at, before * lived, birth, is_new, is_resize, is_free)
 
-    def apply(self, worked: Worked, events: Events, last: int | None = None) -> None:
+    def apply(self, objects: ChunkObjects, events: Events, last: int | None = None) -> None:
         """Applies the chunk's events, or those up to a place."""
-        kept = np.arange(len(worked.place))
+        kept = np.arange(len(objects.place))
         if last is not None:
-            kept = np.flatnonzero(worked.place <= last)
-        own = events[worked.place[kept]]
+            kept = np.flatnonzero(objects.place <= last)
+        own = events[objects.place[kept]]
         ends = np.ones(len(own), bool)  # the last event of each slot
         ends[:-1] = own["slot"][1:] != own["slot"][:-1]
         slot, at = own["slot"][ends], kept[ends]
         for name in ("first_size", "event", "ns", "clock", "serial", "thread", "resizes"):
-            self.rows[name][slot] = worked.birth[name][at]
-        is_free = worked.is_free[at]
+            self.rows[name][slot] = objects.birth[name][at]
+        is_free = objects.is_free[at]
         self.rows["lives"][slot] = ~is_free
         self.rows["size"][slot] = own["size"][ends]
         self.rows["generation"][slot] = own["generation"][ends] + is_free

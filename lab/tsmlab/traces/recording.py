@@ -18,7 +18,7 @@ from tsmlab import paths, records
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
-from tsmlab.measuring import Ended, NativeTool, require_schema
+from tsmlab.measuring import ExitReport, NativeTool, require_schema
 from tsmlab.traces.files import SUFFIX
 from tsmlab.wording import counted
 
@@ -46,7 +46,7 @@ class RecordedImage:
 
 
 @dataclass(frozen=True)
-class Recording(Ended):
+class Recording(ExitReport):
     """The result of `record`; docs/formats/trace.md describes the fields."""
 
     trace: Path
@@ -63,44 +63,44 @@ class Recording(Ended):
     @staticmethod
     def from_json(trace: Path, raw: dict[str, Any]) -> Recording:
         require_schema(raw, "record", SCHEMA)
-        told = {
+        fields = {
             "trace": trace,
             "wall_ns": raw["wall_ns"] or 0,
             "unrecorded": [each["program"] for each in raw["unrecorded"]],
             "raw": raw,
         }
-        return cast(Recording, records.restore(Recording, raw | told))
+        return cast(Recording, records.restore(Recording, raw | fields))
 
     def warnings(self) -> list[str]:
         """The parts that the trace lacks, or has only approximately."""
-        said = [
+        lines = [
             f"{program} was not recorded: it is static or setuid, or was started with a "
             "different environment. Details: tsmalloc doctor PROGRAM"
             for program in self.unrecorded
         ]
         if self.images_without_place:
-            said.append(
+            lines.append(
                 f"not recorded: {counted(self.images_without_place, 'program')}; "
                 "too many ran at once."
             )
         if self.images_without_room:
-            said.append(
+            lines.append(
                 f"not recorded: {counted(self.images_without_room, 'program')}; a limit on address "
                 "space (ulimit -v) leaves no room for the ring. To shrink it: --ring-mib 1"
             )
         lost = sum(image.lost_events for image in self.images)
         if lost:
-            said.append(
+            lines.append(
                 f"{counted(lost, 'event')} lost: more threads ran than fit into the ring. To "
                 "enlarge it: --ring-mib"
             )
         missed = sum(image.missed_frees for image in self.images)
         if missed:
-            said.append(
+            lines.append(
                 f"{counted(missed, 'block')} handed out again without a recorded free; recorded "
                 "as freed just before."
             )
-        return said
+        return lines
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def default_trace(command: Sequence[str]) -> Path:
 
 def check(request: Request) -> None:
     """Raises UserError if a recording would be useless."""
-    diagnose(request.command).heed()
+    diagnose(request.command).raise_if_fatal()
     trace = request.trace
     if trace.is_dir():
         raise UserError(f"{trace} is a directory.", "Give a file: -o FILE")

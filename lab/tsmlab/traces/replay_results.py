@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tsmlab.measuring import Told, counts_of, read_answer, rows_of, seconds_of, whole_or_none
+from tsmlab.measuring import JsonField, counts_of, read_answer, rows_of, seconds_of, whole_or_none
 from tsmlab.results import Comparison, Sample
 from tsmlab.traces.files import Program
 
@@ -66,15 +66,15 @@ class ReplayLine:
 
     raw: Mapping[str, Any]
 
-    seconds = Told(seconds_of, "wall_ns")
-    threads = Told(int, "planned", "threads")
-    events = Told(int, "planned", "events")
-    left_out = Told(int, "planned", "left_out")
-    planned_peak_bytes = Told(int, "planned", "peak_live_bytes")
-    calls = Told(counts_of, "calls")
-    checksum = Told(str, "checksum")
-    peak_resident_bytes = Told(whole_or_none, "peak_resident_bytes")
-    end_resident_bytes = Told(whole_or_none, "end_resident_bytes")
+    seconds = JsonField(seconds_of, "wall_ns")
+    threads = JsonField(int, "planned", "threads")
+    events = JsonField(int, "planned", "events")
+    left_out = JsonField(int, "planned", "left_out")
+    planned_peak_bytes = JsonField(int, "planned", "peak_live_bytes")
+    calls = JsonField(counts_of, "calls")
+    checksum = JsonField(str, "checksum")
+    peak_resident_bytes = JsonField(whole_or_none, "peak_resident_bytes")
+    end_resident_bytes = JsonField(whole_or_none, "end_resident_bytes")
 
     @property
     def processes(self) -> int:
@@ -105,14 +105,14 @@ class ReplayLine:
     @property
     def latencies(self) -> dict[str, Latencies]:
         """By kind of call; empty if not measured."""
-        told = (self.raw["latency"] or {}).items()
+        latencies = (self.raw["latency"] or {}).items()
         return {
             kind: Latencies(
                 int(each["calls"]),
                 int(each["max_ns"]),
                 tuple((int(upper), int(calls)) for upper, calls in each["buckets"]),
             )
-            for kind, each in told
+            for kind, each in latencies
             if each["calls"]
         }
 

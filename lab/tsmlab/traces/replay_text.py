@@ -19,7 +19,7 @@ from tsmlab.traces.replay_results import (
 )
 from tsmlab.wording import counted, names, quantity, quantity_or
 
-MOST_SHARES = 8
+MAX_SHARES = 8
 
 
 def blocks(study: Study) -> Iterator[Block]:
@@ -38,10 +38,11 @@ def answer(replay: Replay) -> str:
     found = [each for each in replay.findings if each.peak_bytes is not None]
     if not replay.is_deterministic or not found:
         return render.answers(replay.comparison)[0]
-    least = min(found, key=lambda each: each.peak_bytes or 0)
+    smallest = min(found, key=lambda each: each.peak_bytes or 0)
     return (
-        f"Least memory of {replay.trace.name} under {replay.schedule}: {least.allocator}, "
-        f"{size(least.peak_bytes)} at the peak, {percent(least.over_time)} fragmentation over time."
+        f"Least memory of {replay.trace.name} under {replay.schedule}: {smallest.allocator}, "
+        f"{size(smallest.peak_bytes)} at the peak, {percent(smallest.over_time)} fragmentation "
+        "over time."
     )
 
 
@@ -114,11 +115,11 @@ def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
 
 def _repeated(replays: Sequence[Replay]) -> Iterator[str]:
     """Whether runs were the same; schedules with the same result are reported together."""
-    said: dict[str, list[str]] = {}
+    schedules_by_line: dict[str, list[str]] = {}
     for replay in replays:
         for line in repeatability(replay):
-            said.setdefault(line, []).append(replay.schedule)
-    for line, schedules in said.items():
+            schedules_by_line.setdefault(line, []).append(replay.schedule)
+    for line, schedules in schedules_by_line.items():
         yield f"{', '.join(schedules)}: {line}"
     if replays[0].trace.threads == 1:
         yield "with one thread, all schedules are the same"
@@ -139,7 +140,7 @@ def _shares(replay: Replay) -> Block | None:
 
 def most_owed(replay: Replay) -> list[ThreadShare]:
     """The threads for which a share matters most, by number."""
-    kept = sorted(replay.shares, key=lambda share: -share.owed)[:MOST_SHARES]
+    kept = sorted(replay.shares, key=lambda share: -share.owed)[:MAX_SHARES]
     return sorted(kept, key=lambda share: share.thread)
 
 
@@ -268,16 +269,20 @@ def fit_columns(replays: Sequence[Replay]) -> list[Column]:
 
 def repeatability(replay: Replay) -> list[str]:
     """Whether runs of a deterministic schedule were the same; nothing for others."""
-    told = [f for f in replay.findings if f.same_addresses is not None]
-    if not told:
+    deterministic = [f for f in replay.findings if f.same_addresses is not None]
+    if not deterministic:
         return []
     lines = []
     for what, key in (("addresses", "same_addresses"), ("memory at every sample", "same_memory")):
-        differ = [f.allocator for f in told if not getattr(f, key)]
+        differ = [f.allocator for f in deterministic if not getattr(f, key)]
         if not differ:
-            whose = f"each of {len(told)} allocators" if len(told) > 1 else told[0].allocator
+            whose = (
+                f"each of {len(deterministic)} allocators"
+                if len(deterministic) > 1
+                else deterministic[0].allocator
+            )
             lines.append(f"{what}: the same in all runs of {whose}")
         else:
-            same = len(told) - len(differ)
+            same = len(deterministic) - len(differ)
             lines.append(f"{what}: differ between runs of {names(differ)}; the same for {same}")
     return lines

@@ -27,7 +27,7 @@ from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
 from tsmlab.stats import DEFAULT_MARGIN
 from tsmlab.study import Study
 from tsmlab.traces import replay_results
-from tsmlab.traces.files import SUFFIX, Trace, look_into, trace_name
+from tsmlab.traces.files import SUFFIX, Trace, read_whole_trace, trace_name
 from tsmlab.traces.files import Program as Recorded
 from tsmlab.traces.replay_results import line_of
 from tsmlab.trial import Program
@@ -112,8 +112,8 @@ class ReplayExecutor:
         )
 
 
-Made = tuple[replay_results.Replayed, Comparison, UserError | None]
-Look = Callable[[Path], Trace]
+ReplayOutcome = tuple[replay_results.Replayed, Comparison, UserError | None]
+ReadTrace = Callable[[Path], Trace]
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ class Subject:
     others: tuple[Recorded, ...]
 
 
-def subjects(options: Options, look: Look) -> Iterator[Subject]:
+def subjects(options: Options, read_trace: ReadTrace) -> Iterator[Subject]:
     """Checks one after the other; raises UserError for the first that cannot be replayed."""
     names = [trace_name(path) for path in options.traces]
     for path, name in zip(options.traces, names, strict=True):
-        trace = look(path)
+        trace = read_trace(path)
         chosen = trace.chosen(options.image)
         family = trace.family(chosen.number)
         others = [image.as_program for image in trace.images if image.number not in family]
@@ -149,7 +149,7 @@ def replay(
     reporter: Reporter,
     program: Path,
     memo: Memo,
-    look: Look = look_into,
+    read_trace: ReadTrace = read_whole_trace,
     fleet: Fleet | None = None,
 ) -> Outcome[Study]:
     """Runs all replays. Raises UserError and KeyboardInterrupt only if nothing has been
@@ -158,11 +158,11 @@ def replay(
     described = memo.once("machine", Machine, machine.describe)
 
     def parts() -> Iterator[tuple[Subject, str, Memo]]:
-        for number, subject in enumerate(subjects(options, look), start=1):
+        for number, subject in enumerate(subjects(options, read_trace), start=1):
             for schedule in options.schedules:
                 yield subject, schedule, Part(memo, f"{number}. {subject.name}, {schedule}")
 
-    def replayed(reporter: Reporter, subject: Subject, schedule: str, memo: Memo) -> Made:
+    def replayed(reporter: Reporter, subject: Subject, schedule: str, memo: Memo) -> ReplayOutcome:
         reporter.note(f"replay     {subject.name}, {schedule}")
         try:
             outcome = compare.compare(
@@ -205,8 +205,8 @@ def replay(
 
 
 def _side_by_side(
-    fleet: Fleet, replayed: Callable[..., Made], parts: Iterable[tuple[Subject, str, Memo]]
-) -> Iterator[Made]:
+    fleet: Fleet, replayed: Callable[..., ReplayOutcome], parts: Iterable[tuple[Subject, str, Memo]]
+) -> Iterator[ReplayOutcome]:
     """Runs as many at once as the fleet makes rounds; reports in the order of the parts."""
     with ThreadPoolExecutor(fleet.size) as pool:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.text import slug
-from tsmlab.traces.files import SUFFIX, look_into, trace_name
+from tsmlab.traces.files import SUFFIX, read_whole_trace, trace_name
 from tsmlab.workloads import Workload
 
 PREFIX = "trace-"
@@ -35,7 +35,7 @@ def trace_workloads(folder: Path, replay: Path) -> list[Workload]:
 
 def _workload(path: Path, replay: Path) -> Workload:
     try:
-        first = look_into(path).chosen(None)
+        first = read_whole_trace(path).chosen(None)
     except UserError as error:
         remedy = f"Remove it from {path.parent}, or record it again."
         raise UserError(error.message, remedy) from error

@@ -39,7 +39,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def tell(**fields: object) -> None:
+def report(**fields: object) -> None:
     # The lab may be gone.
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(fields).encode() + b"\n")
@@ -70,9 +70,9 @@ def start(request: dict[str, object]) -> int:
     os.close(read)
     if problem:
         os.waitpid(pid, 0)
-        tell(error=problem)
+        report(error=problem)
         return 0
-    tell(started=pid)
+    report(started=pid)
     return pid
 
 
@@ -109,11 +109,11 @@ def main() -> None:
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == server:
-                    tell(ended=os.waitstatus_to_exitcode(ended[1]))
+                    report(ended=os.waitstatus_to_exitcode(ended[1]))
         except ChildProcessError:
             if not gone:
                 gone = True
-                tell(gone=True)
+                report(gone=True)
         if 0 in ready:
             word = os.read(0, 4096)
             if b"term" not in word:
@@ -121,7 +121,7 @@ def main() -> None:
             for pid in children(os.getpid()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-    tell(killed=kill_all())
+    report(killed=kill_all())
 
 
 if __name__ == "__main__":
