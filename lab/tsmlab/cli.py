@@ -25,22 +25,24 @@ class Verb(NamedTuple):
 
 
 VERBS = (
-    Verb("compare", "Run a program under every allocator and say which is best for it."),
-    Verb("service", "Run a server under every allocator and load, and say which is best for it."),
+    Verb("compare", "Run a program under every allocator and show which is best for it."),
+    Verb("service", "Load a server under every allocator, and show which is best for it."),
     Verb("gate", "Check a program for regressions against a baseline, before a merge."),
     Verb("tune", "Search for allocator options that suit a program better."),
     Verb("bench", "Run the project's own workloads under tsmalloc and its peers."),
-    Verb("experiment", "Repeat the source reports' experiments, or run one of your own."),
+    Verb(
+        "experiment", "Run experiments about allocators: those of the source reports, or your own."
+    ),
     Verb("record", "Record a program's allocator calls as a trace."),
     Verb("replay", "Replay a recorded program's calls on every allocator, and compare."),
     Verb("analyze", "Show what a recorded program did with its memory."),
-    Verb("report", "Write results as a self-contained page with figures, and as files."),
+    Verb("report", "Write results as a self-contained page with figures, plus data files."),
     Verb("list", "List the allocators that can be used here."),
     Verb("fetch", "Build the newest mimalloc, jemalloc, tcmalloc and others, to compare with."),
     Verb("run", "Run a program under one allocator."),
     Verb("doctor", "Check whether an allocator can be preloaded into a program, with proof."),
     Verb("worker", "Join a cluster as a measurement worker."),
-    Verb("explain", "Say where the resident memory of a running process is."),
+    Verb("explain", "Show where the resident memory of a running process is."),
     Verb("stats", "Print the statistics of tsmalloc in a running process."),
     Verb("top", "Show where the resident memory of a running process is, and how that changes."),
     Verb("profile", "Take a heap profile, or read one: which lines hold the memory?"),
@@ -58,13 +60,14 @@ Find out which memory allocator is best for YOUR program.
 tsmalloc brings its engine and eighteen teaching allocators (six ways to share a heap between
 threads, times three ways to choose a free block), finds those that are installed on this machine
 (glibc, jemalloc, mimalloc, tcmalloc, ...), runs any dynamically linked program under each of them
-with LD_PRELOAD, and compares time and memory with honest statistics. The program needs no change.
+with LD_PRELOAD, and compares time and memory, with confidence intervals. The program needs no
+change.
 
 \b
 Start here:
   tsmalloc compare -- ./server --selftest     compare all allocators on a program
   tsmalloc list                               the allocators that were found
-  tsmalloc doctor ./server                    can it be preloaded? with proof
+  tsmalloc doctor ./server                    can an allocator be preloaded?
   tsmalloc run lock-best -- ./server          run it under one allocator
 
 Add an allocator of your own with --allocator NAME=PATH.so. A verb's options come before the
@@ -75,12 +78,12 @@ FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 EPILOG = """\
 \b
-Exit status: 0 success; 1 wrong usage or environment; 130 interrupted.
-2 the program failed under an allocator; `doctor`: nothing can be preloaded into it; of a running
+Exit status: 0 success; 1 usage or environment error; 130 interrupted.
+2 the program failed under an allocator; `doctor`: nothing can be preloaded into it; for a running
 process: it does not exist, has no tsmalloc, or permission is denied.
 3 `gate` found a regression; `profile leaks --exit-code`: a site has grown.
-`run`, `profile` and `top` exit as the program does; 126 if it cannot be executed, 127 if it is
-not found.
+`run`, `profile` and `top` exit with the program's status; 126 if it cannot be executed, 127 if it
+is not found.
 Results go to stdout, progress and warnings to stderr. NO_COLOR turns colours off.
 """
 

@@ -45,25 +45,30 @@ constexpr char help[] =
        tsmalloc --version | --help
        tsmalloc VERB ...
 
-  run   Run PROGRAM under the allocator NAME. It replaces this command.
+  run   Run PROGRAM under the allocator NAME. PROGRAM replaces this command.
   lib   Print the path of an allocator's library: LD_PRELOAD=$(tsmalloc lib) PROGRAM
   explain
-        Say where the resident memory of a running process is.
-  stats Print its address space by what it is for, and counts.
-  top   Show what explain says again and again, and how it changes.
-  purge Give its free pages back to the operating system.
+        Show where the resident memory of a running process is.
+  stats Print the statistics of its allocator: address space by use, and counts.
+  top   Show where its resident memory is, updated continuously.
+  purge Return its free pages to the operating system.
   set   Change its options, or print them.
   profile
         Take a heap profile: which lines of the program hold the memory.
-        --tree PID names all processes of a tree, and --cgroup PATH those of a control group.
-  VERB  Every other verb is the lab's, which compares allocators:
+        Instead of PID, --tree PID means a process and its descendants, and --cgroup PATH all
+        processes of a cgroup.
+  VERB  All other verbs belong to the lab, which compares allocators:
         %s
 
 NAME is tsmalloc (the engine, and the default), secure (the hardened heap), or one of the lab's
 teaching heaps, such as lock-best.
 
-Exit status: 1 wrong usage; 2 a part of tsmalloc is missing; of `run` that of PROGRAM, 126 if
-PROGRAM cannot be executed, 127 if it is not found.
+Examples:
+  tsmalloc run -- ./server --port 8080
+  tsmalloc explain $(pidof server)
+
+Exit status: 1 usage error; 2 a part of tsmalloc is missing. `run` exits with the status of PROGRAM,
+126 if it cannot be executed, 127 if it is not found.
 )";
 
 int print(const char* text) {

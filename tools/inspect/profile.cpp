@@ -32,9 +32,9 @@ constexpr char help_of_profile[] =
        tsmalloc profile [--interval BYTES] [--peak] [--output FILE] -- PROGRAM [ARGUMENT...]
        tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
 
-Take the heap profile of a running process, or of several at once, each into a file. A process that is
-sampling already is just read: nothing runs in it, and it is not stopped. Otherwise it samples for N
-seconds, and blocks allocated before that are not in the profile.
+Take the heap profile of a running process, or of several at once, each into its own file. If a process
+is already sampling, its profile is only read: no code runs in it, and it is not stopped. Otherwise it
+samples for N seconds, and the profile lacks blocks allocated earlier.
 
 Examples:
   tsmalloc profile 4711
@@ -45,18 +45,18 @@ Examples:
   --keep            Keep sampling afterwards.
   --interval BYTES  About one sample per BYTES allocated, 512K by default.
   --peak            Blocks in use at the peak instead of those in use now.
-  --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb if that exists, and so on; a folder
-                    gets files with these names. They contain no symbols: profile show and pprof add them.
+  --output FILE     By default tsmalloc.PID.pb, or tsmalloc.PID.2.pb if that exists, and so on; with a
+                    folder, files of these names in it. They contain no symbols: profile show and pprof
+                    add them.
   --force           Overwrite FILE.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-PROGRAM runs under tsmalloc, and each of its processes leaves a profile when it ends, even by a signal
-or a crash; `--output DIR/` collects those of all its processes, in this folder by default. Signals go to
-the program. It is traced, as by a debugger. With the lab, the report follows; see `profile run --help`
-for its options.
+PROGRAM runs under tsmalloc, and each of its processes writes a profile when it ends, even if it is killed
+or crashes; with --output DIR/, these go to that folder. Signals are passed on to the program. It is
+traced, as by a debugger. With the lab, the report follows; `profile run --help` lists its options.
 
-Reading another process needs permission to ptrace it. Exit status: 1 wrong usage, or the file cannot be
+Reading another process needs permission to ptrace it. Exit status: 1 usage error, or the file cannot be
 written; 2 there is no profile of a process: no such process, no tsmalloc in it, another version of it,
-nothing allocated yet, or permission denied. For PROGRAM, its own.
+nothing allocated yet, or permission denied. For PROGRAM, the exit status is its own.
 )";
 
 struct Settings {

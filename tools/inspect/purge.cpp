@@ -28,7 +28,7 @@ constexpr char help_of_purge[] =
 
 Return the free pages of running processes to the operating system. A process needs no preparation and
 may be idle: none of its code runs. It is stopped a few times, for about 2 ms each. Memory that is free
-within slabs, in cache bins, or not yet collected by its owner stays: see tsmalloc explain PID.
+within slabs, in cache bins, or not yet collected by its owner is not returned; see tsmalloc explain PID.
 
 Examples:
   tsmalloc purge 4711
@@ -37,7 +37,7 @@ Examples:
   --json          A line of JSON per process, in bytes and microseconds.
   --force         Also in a seccomp sandbox that may kill the process for calling madvise.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-Needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written; 2 a
+Needs permission to ptrace the process. Exit status: 1 usage error, or the answer cannot be written; 2 a
 process could not be purged: no such process, no tsmalloc in it, another version of it, nothing allocated
 yet, permission denied, a sandbox, a thread that stays in the kernel, or a machine other than x86-64. The
 reason is on standard error; the other processes are purged.

@@ -15,15 +15,14 @@ constexpr char help_of_set[] =
     R"(Usage: tsmalloc set PID [NAME=VALUE...]
 
 Change options of tsmalloc in a running process, or print them. NAME is the name of the environment
-variable, with or without TSMALLOC_. Either all are changed or none. The process is stopped meanwhile,
-usually for less than a millisecond; the change takes effect when one of its threads next takes blocks
-from its heap.
+variable, with or without TSMALLOC_. All of them are changed, or none. The process is stopped meanwhile,
+usually for less than a millisecond; the change takes effect when a thread next refills a cache bin.
 
 Examples:
   tsmalloc set 4711
   tsmalloc set 4711 LIMIT=2G BACKGROUND=on
 
-Needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written; 2 the
+Needs permission to ptrace the process. Exit status: 1 usage error, or the answer cannot be written; 2 the
 process cannot be changed: no such process, no tsmalloc in it, another version of it, nothing allocated
 yet, permission denied, or a thread that stays in the kernel.
 )";

@@ -24,20 +24,20 @@ constexpr char help_of_top[] =
        tsmalloc top [--interval SECONDS] [--count N] [--json | --pages] -- COMMAND [ARGUMENT...]
 
 Show continuously where the resident memory of a process is, and how that changes: a screen on a
-terminal, lines in a pipe. Ends with the process, or on Ctrl-C. For several processes, the screen has a
-row each, by proportional set size, and a line has the totals.
+terminal, lines in a pipe. It ends with the process, or on Ctrl-C. For several processes, the screen has
+a row for each, in proportional set sizes; a line has their totals.
 
 Examples:
   tsmalloc top 4711
   tsmalloc top --interval 0.1 -- ./server --selftest
 
-COMMAND is started with tsmalloc; inspecting it needs no privileges. What it prints during the screen
-is shown afterwards. Without a screen, the lines go to standard error. The exit status is that of COMMAND,
-or 128 plus the number of the signal that ended it.
+COMMAND is started with tsmalloc; inspecting it needs no privileges. Its output is shown when the screen
+ends; without a screen, the lines of top go to standard error. The exit status is that of COMMAND, or 128
+plus the number of the signal that ended it.
 
   --interval SECONDS  Time between updates, at least 0.001; 1 by default.
   --count N           Stop after N updates.
-  --json              A line of JSON each time, as explain --json prints.
+  --json              A line of JSON per update, as explain --json prints.
   --pages             On a terminal, a map of the allocator's memory, as explain --map prints.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
 Permissions and exit status: as for explain.

@@ -25,9 +25,9 @@ constexpr char help_of_explain[] =
        tsmalloc explain --html FILE PID
 
 Show where the resident memory of a running process is: in the program's blocks, in free memory next
-to them, in free pages, or outside the allocator. The process only has to run with tsmalloc; nothing is
-called in it, and it is not stopped. Without tsmalloc, shows what the kernel knows. Several processes
-are shown as a table with totals, by proportional set size.
+to them, in free pages, or outside the allocator. The process only has to run with tsmalloc: no code runs
+in it, and it is not stopped. Without tsmalloc, shows what the kernel knows. Several processes are shown
+as a table with totals, in proportional set sizes.
 
 Examples:
   tsmalloc explain $(pidof server)
@@ -37,10 +37,10 @@ Examples:
   --json          A line of JSON per process, in bytes; with several, one more for the totals.
   --prometheus    The text format of Prometheus, in bytes.
   --map           A map of the allocator's memory: slabs and how full they are, large blocks, free
-                  and purged pages, and what keeps sparse slabs.
-  --html FILE     The map as a page for a browser.
+                  and purged pages, and what keeps sparse slabs alive.
+  --html FILE     The map as an HTML page.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
-Needs permission to ptrace the process. Exit status: 1 wrong usage, or the answer cannot be written; 2 a
+Needs permission to ptrace the process. Exit status: 1 usage error, or the answer cannot be written; 2 a
 process could not be read, because it does not exist or permission was denied; the reason is on standard
 error, and the other processes are shown.
 )";
@@ -48,9 +48,9 @@ constexpr char help_of_stats[] =
     "Usage: tsmalloc stats [--json | --prometheus] [--interval SECONDS [--count N]]\n"
     "                      " TSMALLOC_USAGE_OF_PROCESSES R"(
 
-Print the figures of ts_stats() for a running process: the address space of tsmalloc by use, and
-counts. Faster than explain, since it does not look at pages. Nothing is called in the process, and it is
-not stopped. Several processes are printed as a table.
+Print what ts_stats() reports, for a running process: the address space of tsmalloc by use, and counts.
+Faster than explain, since it does not look at pages. No code runs in the process, and it is not stopped.
+Several processes are printed as a table.
 
 Examples:
   tsmalloc stats 4711
@@ -59,7 +59,7 @@ Examples:
 
   --json              A line of JSON per process, in bytes.
   --prometheus        The text format of Prometheus, in bytes; with several processes, labelled.
-  --interval SECONDS  Repeat, at least 0.0001 s apart, until the process ends, or Ctrl-C.
+  --interval SECONDS  Repeat (at least 0.0001 s apart) until the process ends, or Ctrl-C.
   --count N           Repeat N times, 1 s apart without --interval.
 )" TSMALLOC_HELP_OF_PROCESSES R"(
 Permissions and exit status: as for explain. A process without tsmalloc has no stats.

@@ -18,16 +18,16 @@ namespace ts {
 namespace {
 
 constexpr char common_help_text[] =
-    R"(  --output FILE      write the line there (default: standard output)
+    R"(  --output FILE      where to write the line (default: standard output)
   --preload LIBRARY  prepend it to COMMAND's LD_PRELOAD; may be repeated
   --env KEY=VALUE    set a variable in COMMAND's environment; may be repeated
   --unset KEY        remove a variable from COMMAND's environment; may be repeated
   --stdin FILE       COMMAND's standard input (default: inherited)
-  --stdout FILE      likewise
-  --stderr FILE      likewise
+  --stdout FILE      COMMAND's standard output (default: inherited)
+  --stderr FILE      COMMAND's standard error (default: inherited)
   --cwd DIRECTORY    start COMMAND in this directory
-  --timeout SECONDS  then stop all its processes: SIGTERM, and SIGKILL two seconds later
-  --parent PID       likewise when that process, the parent of this one, ends
+  --timeout SECONDS  after that, stop all its processes: SIGTERM, and SIGKILL two seconds later
+  --parent PID       also stop them when that process, the parent of this one, ends
 )";
 
 // The path goes to the loader as given, even if it contains symbolic links: the length of the

@@ -177,7 +177,7 @@ time and memory.
   --series N         write the memory of all processes over time, as at most N of these samples
 )",
     .exit_status =
-        R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 measure itself failed.
+        R"(Exit status: 0 a line was written, whatever COMMAND did; 1 usage error; 125 measure itself failed.
 )"};
 
 constexpr Option own_options[] = {

@@ -14,29 +14,29 @@ namespace {
 
 constexpr char help_text[] =
     R"(usage: replay [options] TRACE
-Repeats the calls of a recorded program, and writes one line of JSON.
+Repeats the allocator calls of a recorded program, and writes one line of JSON.
 To choose the allocator, preload it: LD_PRELOAD=LIBRARY replay TRACE
 
-  --schedule NAME    asap (default): all threads run as they are
+  --schedule NAME    asap (default): all threads run as fast as they can
                      paced: each call at its recorded time
                      recorded, round-robin, lottery, stride: one thread at a time, on one
-                     processor, the same in each run
+                     processor, in the same order in each run
   --image N          which program of the trace (default: the one with most events)
   --window N         how many events a thread may run ahead of others (default 1000; 0: no limit)
   --quantum N        calls that a schedule grants at a time (default 100)
-  --tickets N,N,...  of thread 0, 1, ... for lottery and stride, repeated as needed (default 1)
-  --seed N           of lottery (default 1)
+  --tickets N,N,...  tickets of threads 0, 1, ... for lottery and stride, repeated as needed (default 1)
+  --seed N           for lottery (default 1)
   --touch HOW        what to write into each block: none, first (byte), page (a byte of each;
                      default), all
-  --verify           check that blocks keep their contents, even in realloc, and calloc zeroes
+  --verify           check that blocks keep their contents, even in realloc, and that calloc zeroes
   --latency          measure each call
   --addresses FILE   log the addresses that the first process allocates and frees
-  --frames N         with it, log N times which pages are resident, to FILE.frames
+  --frames N         with --addresses, log N times which pages are resident, to FILE.frames
   --samples N        sample memory N times, and at the peak of live bytes
   --settle SECONDS   at the end, with everything freed, wait and sample memory again
   --help
 
-Exit status: 0 the line was written; 1 wrong usage; 2 the line was written, but the calls were not
+Exit status: 0 the line was written; 1 usage error; 2 the line was written, but the calls were not
 the recorded ones or blocks were corrupt; 125 replay failed, or cannot read the trace.
 )";
 

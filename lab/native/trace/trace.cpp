@@ -22,7 +22,7 @@ constexpr char help[] =
     R"(usage: trace unpack TRACE    write the chunks of a trace, as in docs/formats/trace.md, to
                               standard output
        trace info TRACE      its processes, as a line of JSON
-Exit status: 0; 1 the trace cannot be read, is damaged or truncated; 2 wrong usage.
+Exit status: 0 success; 1 the trace cannot be read, is damaged or truncated; 2 usage error.
 )";
 
 constexpr int exit_failed = 1;

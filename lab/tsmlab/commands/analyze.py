@@ -19,7 +19,7 @@ from tsmlab.traces.analysis import analyse
 @image_option
 @option("--json", "Print JSON instead of tables.", "as_json")
 @option("--report DIR", "Write a report with figures into this directory.", "directory", type=FILE)
-@option("-f --force", "Write into any --report directory.")
+@option("-f --force", "Write into a --report directory that is not empty.")
 @click.argument("trace", metavar="TRACE", type=FILE)
 def command(
     trace: Path,
@@ -39,7 +39,7 @@ def command(
       tsmalloc analyze mine.tstrace --report pages
       tsmalloc analyze mine.tstrace --json
 
-    Exit status: 0; 1 wrong usage, or a file that is not a trace.
+    Exit status: 0 success; 1 usage error, or a file that is not a trace.
     """
     files.check_traces([trace])
     if directory is not None:

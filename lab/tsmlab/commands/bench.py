@@ -62,8 +62,8 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
       tsmalloc bench --suite scaling -r 6 --report curves
       tsmalloc bench --traces 'trace-*'
 
-    Exit status: 0; 1 wrong usage or environment; 2 a workload failed under an allocator;
-    130 interrupted; what was measured until then is kept.
+    Exit status: 0 success; 1 usage or environment error; 2 a workload failed under an allocator;
+    130 interrupted (results so far are kept).
     """
     suite = workloads.suite(given["suite"])
     replay = paths.tool("replay") if given["with_traces"] else None

@@ -75,7 +75,7 @@ ROUNDS = parameters.whole(1)
 @option("--dry-run", "Show what would be done, without running anything.")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
-    """Run PROGRAM with its arguments under every allocator, and say which is best.
+    """Run PROGRAM with its arguments under every allocator, and show which is best.
 
     Every round runs each allocator once, in random order; the reference runs twice, which shows how
     much of a difference is noise. The result is a table: time, memory, and a verdict with its
@@ -90,8 +90,8 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
       tsmalloc compare -L threads 1,2,4,8 -- ./server --selftest --threads {threads}
       tsmalloc compare --resume
 
-    Exit status: 0; 1 wrong usage or environment; 2 the program failed under an allocator;
-    130 interrupted; what was measured until then is kept.
+    Exit status: 0 success; 1 usage or environment error; 2 the program failed under an allocator;
+    130 interrupted (results so far are kept).
     """
     executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(program, given, counters)

@@ -31,10 +31,10 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
     "wanted",
     multiple=True,
 )
-@option("--no-run", "Only examine the program's file; run nothing.")
+@option("--no-run", "Only examine the program's file; do not run it.")
 @option(
     "--timeout TIME",
-    "Stop the program (a server, say) after this time; its calls until then are the proof.",
+    "Stop the program after this time; for a server, the calls until then are the proof.",
     "timeout_seconds",
     type=duration,
     default="10s",
@@ -51,12 +51,12 @@ def command(
 ) -> int:
     """Check whether an allocator can be preloaded into PROGRAM.
 
-    First the program's file is examined: a static, setuid, Go, musl or sanitizer build, or one with
-    a heap of its own, cannot be served, and the reason is named. Then the program runs once,
-    without input and with its output thrown away, while all its calls of malloc are counted, which
-    proves that the allocator serves them.
+    First it examines the program's file: nothing can be preloaded into a static, setuid, Go, musl
+    or sanitizer build, and a program with a heap of its own would ignore the allocator. Then it
+    runs the program once, without input and with its output discarded, and counts its malloc calls
+    to prove that they reach the allocator.
 
-    Exit status: 0 it can be preloaded, with proof; 2 it cannot.
+    Exit status: 0 the allocator can be preloaded; 1 usage or environment error; 2 it cannot.
 
     \b
     Example:

@@ -33,7 +33,7 @@ files_option = option(
 
 @click.group("experiment", cls=Group)
 def command() -> None:
-    """Repeat an experiment under any set of allocators, with its answer and the causes.
+    """Run an experiment under any set of allocators; print its answer and what explains it.
 
     \b
     Examples:
@@ -48,14 +48,24 @@ def command() -> None:
 @command.command("list")
 @files_option
 def list_command(files: Sequence[Path]) -> None:
-    """List the experiments and the question each answers."""
+    """List the experiments and the question each answers.
+
+    \b
+    Example:
+      tsmalloc experiment list --file mine.toml
+    """
     click.echo(_list(_catalogue(files)), nl=False)
 
 
 @command.command("show")
 @click.argument("file", metavar="RESULTS", type=FILE)
 def show_command(file: Path) -> None:
-    """Print tables and answers of RESULTS, a file saved by `experiment run`."""
+    """Print the tables and answers of RESULTS, a file that `experiment run` saved.
+
+    \b
+    Example:
+      tsmalloc experiment show ~/.local/state/tsmalloc/results/20261121-103028-x4.json
+    """
     click.echo(tables.for_stdout(texts.report, experiments.read(file)), nl=False)
 
 
@@ -64,13 +74,13 @@ def show_command(file: Path) -> None:
 @parameters.extra_option
 @parameters.reference_option
 @parameters.rounds_option(
-    "How many times each point runs under each allocator. [default: as each experiment says]"
+    "How many times each point runs under each allocator. [default: set by each experiment]"
 )
 @parameters.time_budget_option(
     "Run fewer rounds, but at least 3, to finish within this time. [default: none]"
 )
 @parameters.seed_option
-@option("--no-causes", "Only measure; do not count causes.")
+@option("--no-causes", "Do not count causes; only measure.")
 @files_option
 @resume_option
 @option("--dry-run", "Show what would be done, without running anything.")
@@ -82,12 +92,17 @@ def run_command(dry_run: bool, **given: Any) -> int:
     """Run experiments by NAME or glob, or all of them.
 
     An experiment is a comparison over the points of a sweep: each round runs every point under
-    every allocator, in random order. Afterwards each is run again, untimed, under tools that count
-    system calls, blocks and waits. Each finished run goes to a journal at once: whatever stops the
-    run, --resume goes on.
+    every allocator, in random order. Afterwards each point runs once more, untimed, under tools
+    that count system calls, blocks and waits. Each finished run is saved to a journal at once;
+    --resume continues after any interruption.
 
-    Exit status: 0; 1 wrong usage or environment; 2 a program failed under an allocator;
-    130 interrupted; what was measured until then is kept.
+    \b
+    Examples:
+      tsmalloc experiment run x4-producer-consumer -a tsmalloc,glibc
+      tsmalloc experiment run all --report report
+
+    Exit status: 0 success; 1 usage or environment error; 2 a program failed under an allocator;
+    130 interrupted (results so far are kept).
     """
     notes: list[str] = []
     options = _options(given, notes)

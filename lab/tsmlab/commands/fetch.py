@@ -29,7 +29,7 @@ def command(names: Sequence[str], version: str | None, force: bool, quiet: bool)
       tsmalloc fetch jemalloc --version 0.6.1
       tsmalloc compare -a 'tsmalloc,mimalloc-*,jemalloc-*' -- ./server --selftest
 
-    Exit status: 0; 1 wrong usage, or a tool or the network is missing.
+    Exit status: 0 success; 1 usage error, or a tool or the network is missing.
     """
     if not names:
         click.echo(tables.plain_text(listed()), nl=False)

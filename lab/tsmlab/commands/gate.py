@@ -58,9 +58,13 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 @option(
     "--against-allocator NAME",
     "The baseline's allocator; without --against, the baseline is the same program under this "
-    "one. [default: -a's]",
+    "allocator. [default: the one given with -a]",
 )
-@option("--baseline FILE", "The baseline: a file that a gate wrote with --export-json.", type=FILE)
+@option(
+    "--baseline FILE",
+    "The baseline: a file that an earlier gate wrote with --export-json.",
+    type=FILE,
+)
 @option(
     "-a --allocator-name NAME",
     "The allocator to run the program under.",
@@ -89,9 +93,9 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     """Check PROGRAM with its arguments for regressions against a baseline, before a merge.
 
-    Peak memory and time have limits. A limit is passed if the whole 95% interval of the change
-    lies within it, and exceeded (a regression) if the whole interval lies beyond it. On shared
-    machines times say little: --deterministic judges by instructions instead.
+    Peak memory and time have limits. A limit is met if the whole 95% interval of the change
+    lies within it, and exceeded (a regression) if the whole interval lies beyond it. Times are
+    unreliable on shared machines; --deterministic judges by instruction counts instead.
 
     \b
     Examples:
@@ -100,7 +104,7 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
       tsmalloc gate --baseline base.json --max-peak +3% --max-time +2% -- ./server --selftest
       tsmalloc gate --deterministic --baseline base.json --export-sarif gate.sarif -- ./server
 
-    Exit status: 0 within the limits; 1 wrong usage or environment; 2 the program failed;
+    Exit status: 0 within the limits; 1 usage or environment error; 2 the program failed;
     3 a regression (with --strict, also an unresolved limit); 130 interrupted.
     """
     executor, counters, notes = counting.measuring(given["deterministic"])

@@ -129,7 +129,7 @@ FILE = _File(path_type=Path)
 
 
 def allocators_option(
-    what: str = "Which to run", default: str = "tsmalloc, system, and yours"
+    what: str = "Which to run", default: str = "tsmalloc, the system's, and yours"
 ) -> Callable[[Command], Command]:
     """-a, as `chosen`: a tuple of names, globs and groups."""
     return option(
@@ -218,7 +218,8 @@ image_option = option(
 )
 touch_option = option(
     "--touch HOW",
-    "How much of each object to write: nothing, its first byte, a byte of each page, or all of it.",
+    "What to write in each object: nothing (none), its first byte (first), a byte of each page "
+    "(page), or every byte (all).",
     type=click.Choice(["none", "first", "page", "all"]),
     default="page",
     show_default=True,
@@ -243,8 +244,8 @@ margin_option = option(
 )
 deterministic_option = option(
     "--deterministic",
-    "Judge by what machine noise does not affect: instructions and cache misses (valgrind), "
-    "system calls (strace) and peak memory; not by time.",
+    "Instead of time, judge by counts that are immune to machine noise: instructions and cache "
+    "misses (valgrind), system calls (strace) and peak memory.",
 )
 report_option = option(
     "--report DIR",
@@ -276,15 +277,15 @@ def input_option(default: str) -> Callable[[Command], Command]:
 sweep_options = all_of(
     option(
         "-L --parameter-list NAME VALUES",
-        "Compare at each of VALUES (a,b,c), which replaces {NAME} in the command. With several "
-        "parameters, at every combination.",
+        "Compare with {NAME} in the command replaced by each of VALUES (a,b,c). With several "
+        "parameters, every combination is measured.",
         "lists",
         nargs=2,
         multiple=True,
     ),
     option(
         "-P --parameter-scan NAME MIN MAX",
-        "Likewise, at the numbers from MIN to MAX.",
+        "The same for the numbers from MIN to MAX.",
         "scans",
         nargs=3,
         multiple=True,

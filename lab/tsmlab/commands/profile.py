@@ -58,11 +58,10 @@ _OPTIONS = {
         "--type",
         "of",
         choices="inuse alloc pinned",
-        help_text="Live memory, all that was allocated, or the free space in slabs that live "
-        "blocks pin.",
+        help_text="Live memory, all memory ever allocated, or free space stranded in slabs.",
     ),
     "whole": option(
-        "--library", "Also show calls within the libraries of C, C++ and Rust.", "whole"
+        "--library", "Also show frames inside the C, C++ and Rust standard libraries.", "whole"
     ),
     "top": option(
         "--top N", "Print at most N rows.", type=whole(1), default=TOP, show_default=True
@@ -151,7 +150,7 @@ class Verbs(Group):
 
 @click.group("profile", cls=Verbs)
 def command() -> None:
-    """Take a heap profile, or read one: which lines hold the memory, and how certain.
+    """Take a heap profile, or read one: which lines hold the memory?
 
     All sums are estimates from samples, shown with their 95% interval. Names and lines come from
     the binaries on this machine.
@@ -171,7 +170,7 @@ def command() -> None:
       tsmalloc profile leaks first.pb later.pb --exit-code
       tsmalloc profile flame server.pb -o server.html
 
-    docs/formats/profile.md describes the file and the formulae; google/pprof reads it, too.
+    docs/formats/profile.md describes the file and the formulas; pprof can read it as well.
     """
 
 
@@ -220,10 +219,14 @@ def print_json(verb: str, **values: Any) -> None:
 def show(file: Path, **how: Any) -> int:
     """Show where the memory in the profile FILE was allocated.
 
-    Flat: allocated by the function itself, or through its language's libraries; cumulative:
+    Flat: allocated by the function itself, directly or through the standard library. Cumulative:
     including its callees.
 
-    Exit status: 0; 1 wrong usage, or a file that is not a profile.
+    \b
+    Example:
+      tsmalloc profile show --by line --top 10 server.pb
+
+    Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     _show(*opened(file, Reading(**how)), Reading(**how))
     return EXIT_OK
@@ -294,7 +297,11 @@ def diff(before: Path, after: Path, **how: Any) -> int:
     comparison in twenty marks any site at all. Two profiles of one process share their samples,
     which makes the errors smaller.
 
-    Exit status: 0; 1 wrong usage, or a file that is not a profile.
+    \b
+    Example:
+      tsmalloc profile diff before.pb after.pb
+
+    Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     _compare("diff", before, after, Reading(**how), text.difference)
     return EXIT_OK
@@ -306,14 +313,16 @@ def diff(before: Path, after: Path, **how: Any) -> int:
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
 def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> int:
-    """List the stacks whose memory is live in FILE, with its age; or that grew until LATER_FILE.
+    """List the stacks with live memory in FILE and its age, or those that grew until LATER_FILE.
 
-    It cannot distinguish leaks from memory that the program can still reach: a filling cache grows,
-    too.
+    It cannot distinguish a leak from memory that is still reachable, such as a cache that fills.
 
-    Exit status: 0; 1 wrong usage, or a file that is not a profile; with --exit-code, 3 if a site
-    has grown.
-    """
+    \b
+    Example:
+      tsmalloc profile leaks first.pb later.pb --exit-code
+
+    Exit status: 0 success; 1 usage error, or a file that is not a profile; with --exit-code, 3 if a
+    site has grown."""
     stacks = Reading(by="stack", **how)
     if later_file is not None:
         grown = _compare("leaks", file, later_file, stacks, text.growth).grown
@@ -332,7 +341,12 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> i
 def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
     """Draw the profile FILE as a flame graph: a self-contained HTML page.
 
-    Exit status: 0; 1 wrong usage, or a file that is not a profile.
+    \b
+    Example:
+      tsmalloc profile flame server.pb -o server.html
+
+
+    Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
 
@@ -349,7 +363,12 @@ def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
 def folded(file: Path, **how: Any) -> int:
     """Print the stacks of FILE one per line, outermost frame first, with their bytes.
 
-    Exit status: 0; 1 wrong usage, or a file that is not a profile.
+    \b
+    Example:
+      tsmalloc profile folded server.pb | flamegraph.pl >server.svg
+
+
+    Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     loaded, notes = opened(file, Reading(**how))
     for line, estimate in sites.folded(loaded.profile, loaded.stacks, how["of"]).items():
@@ -371,7 +390,12 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
     """Add functions, lines and inlined frames to the profile FILE, for a machine without the
     binaries.
 
-    Exit status: 0; 1 wrong usage, or a file that is not a profile.
+    \b
+    Example:
+      tsmalloc profile symbolize server.pb -o symbolized.pb
+
+
+    Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     export.check_new(output, force)
     message = messages.read(file)
@@ -389,7 +413,9 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
 
 @command.command("run", context_settings={"allow_interspersed_args": False})
 @option("--interval BYTES", "Mean number of bytes between samples. [default: the library's]")
-@option("-o --output FILE", "Keep the profile; with DIR/, those of all processes.")
+@option(
+    "-o --output FILE", "Keep the profile; with a trailing slash (DIR/), those of all processes."
+)
 @force_option
 @option("--peak", "Show what was live at the peak, not at exit.", "is_peak")
 @reading("by", "of", "whole", "top", "as_json")
@@ -404,9 +430,14 @@ def run(
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
-    `profile -- PROGRAM` does the same. Each process leaves a profile, even if a signal or a crash
-    ends it; the one that allocated most is shown, on stderr, since stdout is the program's.
-    The exit status is the program's; 1 if it left no profile.
+    Same as `profile -- PROGRAM`. Each process writes a profile, even if it is killed or crashes.
+    The one that allocated most is shown on stderr, since stdout is the program's.
+
+    \b
+    Example:
+      tsmalloc profile run --peak -o server.pb -- ./server --selftest
+
+    Exit status: the program's; 1 if there is no profile.
     """
     line = parameters.command_line(program, "profile")
     diagnosis = diagnose(line)

@@ -70,17 +70,15 @@ def command(
     """Run PROGRAM, and record the allocator calls of it and of all programs it starts.
 
     The trace holds every malloc, free and the like, with its size, thread, time and block, but no
-    contents, addresses or paths. It is valid up to its last second even if everything is
-    killed.
+    contents, addresses or paths. Even if everything is killed, at most the last second is lost.
 
     \b
     Examples:
       tsmalloc record -o server.tstrace -- ./server --selftest
       tsmalloc record -a jemalloc -- python3 job.py
 
-    Exit status: 0; 1 wrong usage or environment; 2 the program failed; its trace is kept;
-    130 interrupted; the trace holds what was recorded until then.
-    """
+    Exit status: 0 success; 1 usage or environment error; 2 the program failed; 130 interrupted. In
+    both cases the trace so far is kept."""
     if ring_mib is not None and ring_mib > MAX_RING_MIB:
         raise UserError(f"--ring-mib {ring_mib} is too large.", f"At most {MAX_RING_MIB}.")
     words = command_line(program, "record")

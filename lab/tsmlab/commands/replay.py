@@ -43,29 +43,28 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 @parameters.reference_option
 @option(
     "--schedule NAME",
-    "Which threads run: real ones as fast as they can (asap) or at recorded times (paced); "
-    "or one thread at a time, the same way in every run: recorded, round-robin, lottery, stride. "
-    "all: the last three, side by side.",
+    "How threads run: as fast as possible (asap), at the recorded times (paced), or one at a time, "
+    "repeatably: recorded, round-robin, lottery, stride. `all` compares the last three.",
     type=click.Choice([*SCHEDULES, ALL]),
     default="asap",
     show_default=True,
 )
 @option(
     "--tickets LIST",
-    "Tickets of the threads, for lottery and stride: 3,2,1. [default: one each]",
+    "Tickets per thread for lottery and stride, such as 3,2,1. [default: 1 each]",
 )
 @option(
     "--quantum N",
-    "Calls that a thread makes per tick. [default: replay's]",
+    "Calls that a thread makes per tick. [default: 100]",
     type=parameters.whole(1),
 )
 @parameters.seed_option
 @parameters.touch_option
-@option("--verify", "Fill all objects, and check their contents when they are freed.")
-@option("--latency", "Time each call, which slows all of them down.")
+@option("--verify", "Fill every object, and check its contents when it is freed.")
+@option("--latency", "Time each call; this slows down the replay.")
 @option(
     "--settle TIME",
-    "Idle time at the end, before settled memory is read. [default: 0.1s]",
+    "Idle time at the end, before resident memory is read again. [default: 0.1s]",
     "settle_seconds",
     type=parameters.duration,
     default=SETTLE_SECONDS,
@@ -78,8 +77,7 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 )
 @option(
     "--window N",
-    "How many events a thread may run ahead of others; 0: no limit, only the schedule decides. "
-    "[default: 1000]",
+    "How many events a thread may run ahead of the others; 0 means no limit. [default: 1000]",
     type=parameters.whole(0),
 )
 @parameters.rounds_option(
@@ -103,10 +101,9 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 def command(traces: Sequence[Path], **given: Any) -> int:
     """Replay TRACE, which `tsmalloc record` wrote, on every allocator, and compare them.
 
-    All make the same calls in the same order. Under the schedules recorded,
-    round-robin, lottery and stride, exactly one thread runs at any time, so addresses and
-    fragmentation are the same in every run; with two or more runs of each, the table says whether
-    they were.
+    All allocators get the same calls in the same order. Under the schedules recorded, round-robin,
+    lottery and stride, exactly one thread runs at any time, so addresses and fragmentation are the
+    same in every run; with two or more runs, the table confirms it.
 
     \b
     Examples:
@@ -116,8 +113,8 @@ def command(traces: Sequence[Path], **given: Any) -> int:
       tsmalloc replay mine.tstrace --schedule all
       tsmalloc replay mine.tstrace -a lock-first,jemalloc,tsmalloc --movie heap.html
 
-    Exit status: 0; 1 wrong usage or environment; 2 a replay failed under an allocator;
-    130 interrupted; what was measured until then is kept.
+    Exit status: 0 success; 1 usage or environment error; 2 a replay failed under an allocator;
+    130 interrupted (results so far are kept).
     """
     files.check_traces(traces)
     if given["movie"] is not None:

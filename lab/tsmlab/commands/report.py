@@ -32,7 +32,7 @@ def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
       tsmalloc report ~/.local/state/tsmalloc/results/20261121-103028-perl-17585.json
       tsmalloc report a.json b.json -o both
 
-    Exit status: 0; 1 wrong usage, or a file that holds no such results.
+    Exit status: 0 success; 1 usage error, or a file without such results.
     """
     # Imported here so that `tsmalloc report --help` need not wait for it.
     from tsmlab import report  # noqa: PLC0415

@@ -38,25 +38,25 @@ def _limit(value: str) -> tuple[str, float | str]:
 @option("--server CMD", "The server command; {port} is a free port, {dir} a fresh directory.")
 @option(
     "--load CMD",
-    "The load generator, as a shell command; {seconds} and {rate} are replaced, too. wrk, wrk2, "
-    "oha, "
-    "hey, ab, h2load, vegeta, k6, redis-benchmark, memtier_benchmark, pgbench, sysbench and ghz "
-    "are recognised by their output.",
+    "The load generator, as a shell command; {seconds} and {rate} are also replaced. The output "
+    "of wrk, wrk2, oha, hey, ab, h2load, vegeta, k6, redis-benchmark, memtier_benchmark, pgbench, "
+    "sysbench and ghz is recognised.",
 )
 @option(
     "--ready CMD",
-    "The server is ready when this shell command succeeds, or when its output has a line that "
-    "matches REGEX (`line:REGEX`). "
-    "[default: when it listens]",
+    "The server is ready when this shell command succeeds or, with line:REGEX, when a line of its "
+    "output matches. [default: when it listens]",
 )
-@option("--reset CMD", "A shell command to run before each start, to restore a database, say.")
+@option(
+    "--reset CMD", "A shell command to run before each start, for example to restore a database."
+)
 @option("--port N", "The port of a server that cannot choose one.", type=parameters.whole(1))
 @option("--idle TIME", "Idle time after the load. [default: 5s]", type=parameters.duration)
 @option(
     "--phases LIST",
-    "NAME=TIME[@RATE],...: loads and pauses in sequence; a name that begins with idle is a "
-    "pause. They set {seconds} and {rate} in --load. The metrics of the first load have plain "
-    "names.",
+    "NAME=TIME[@RATE],...: phases to run in sequence. A name that begins with idle is a pause; the "
+    "others run --load with their {seconds} and {rate}. Metrics of the second load phase and later "
+    "ones are prefixed with the phase's name.",
 )
 @option(
     "--warmups N",
@@ -74,7 +74,7 @@ def _limit(value: str) -> tuple[str, float | str]:
 )
 @option(
     "--limit METRIC=PERCENT",
-    "Fail if a metric of the table is worse than the reference's by more than this, as in p99=+5%.",
+    "Fail if a metric of the table exceeds the reference's by more than this: p99=+5%.",
     "limits",
     type=_limit,
     multiple=True,
@@ -126,7 +126,7 @@ def _limit(value: str) -> tuple[str, float | str]:
 @parameters.report_option
 @resume_option
 def command(**given: Any) -> int:
-    """Run a server under every allocator, send it load, and say which allocator is best for it.
+    """Run a server under every allocator, send it load, and show which allocator is best for it.
 
     Only the server gets the allocator and is measured: latency and throughput as reported by the
     load generator, CPU time per request, and memory over time, including after the load. Each round
@@ -141,8 +141,8 @@ def command(**given: Any) -> int:
         --phases quiet=20s@500,burst=5s@5000,idle=20s
       tsmalloc service --server ... --load ... --soak 2h -a tsmalloc,glibc
 
-    Exit status: 0; 1 wrong usage or environment; 2 the server or its load failed under an
-    allocator; 3 a metric is shown to exceed its --limit; 130 interrupted; what was measured
+    Exit status: 0 success; 1 usage or environment error; 2 the server or its load failed under an
+    allocator; 3 a metric exceeds its --limit; 130 interrupted; what was measured
     until then is kept.
     """
     options, words = _options(given)

@@ -65,7 +65,7 @@ class _AllocatorFirst(Study):
     default=FIRST_ROUNDS,
 )
 @parameters.time_budget_option(
-    "Races get two thirds of it and fresh rounds the rest; at least one round of each. "
+    "The total: two thirds for races, the rest for fresh rounds, at least one round each. "
     "[default: 600s]",
     default=TIME_BUDGET_SECONDS,
 )
@@ -80,12 +80,12 @@ class _AllocatorFirst(Study):
 @click.argument("allocator", required=True)
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(allocator: str, program: Sequence[str], **given: Any) -> int:
-    """Search for options of ALLOCATOR that suit PROGRAM with its arguments better.
+    """Search for options of ALLOCATOR that make PROGRAM with its arguments faster or smaller.
 
-    All changes of one option race by successive halving, in the same rounds as the default. The
-    best one meets it again in fresh rounds, which did not choose it; only if it is better there,
-    too, the search continues from it, to a second change. The result is a line for a shell, or that
-    nothing beats the default.
+    All single-option changes race against the default, by successive halving. The winner is tested
+    against the default again in fresh rounds, so that being selected does not flatter it; only if
+    it wins there as well does the search go on to a second change. The result is a line for the
+    shell, or a statement that nothing beats the default.
 
     \b
     Examples:
@@ -95,9 +95,8 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
       tsmalloc tune jemalloc-5 --allocator jemalloc-5=./libje.so -- ./a.out
       tsmalloc tune --resume
 
-    Exit status: 0, whether anything is better or not; 1 wrong usage or environment; 2 the program
-    failed with an option; 130 interrupted; what was measured until then is kept.
-    """
+    Exit status: 0 success, whether or not a better setting was found; 1 usage or environment error;
+    2 the program failed with an option; 130 interrupted (results so far are kept)."""
     executor, counters, notes = counting.measuring(given["deterministic"])
     options = _options(allocator, program, given, counters)
     return conduct(

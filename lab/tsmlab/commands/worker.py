@@ -45,8 +45,9 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
 def command(address: str) -> NoReturn:
     """Join the cluster whose scheduler is at ADDRESS as a measurement worker, until it ends.
 
-    Run one worker per machine to measure times; several disturb each other, which affects times
-    only. All machines need the same tsmalloc, and the program and its files under the same paths.
+    To measure times, run one worker per machine: several slow each other down. Counts are not
+    affected. All machines need the same tsmalloc, and the program and its files under the same
+    paths.
 
     \b
     Examples:
@@ -54,7 +55,7 @@ def command(address: str) -> NoReturn:
       tsmalloc worker tcp://10.0.0.1:8786        on each machine
       tsmalloc compare --cluster tcp://10.0.0.1:8786 -- ./server --selftest
 
-    Exit status: that of the worker; 1 wrong usage or environment.
+    Exit status: that of the worker; 1 usage or environment error.
     """
     if fleet.REMOTE.fullmatch(address) is None:
         raise UserError(f"{address!r} is not an address.", "For example: tcp://10.0.0.1:8786")

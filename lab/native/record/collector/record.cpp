@@ -47,8 +47,8 @@ std::size_t ring_chunks = default_chunks;
 
 constexpr ToolHelp help = {
     .purpose =
-        R"(Runs COMMAND, records every malloc, free and the like of it and of all programs it starts in
-a trace, and writes one line of JSON about that.
+        R"(Runs COMMAND, and records its allocator calls and those of all programs it starts in a trace. Writes
+one line of JSON.
 )",
     .own_options =
         R"(  -o, --trace FILE   the trace
@@ -59,7 +59,7 @@ a trace, and writes one line of JSON about that.
                      (default: ../lib/libtsmalloc-record.so, relative to this program)
 )",
     .exit_status =
-        R"(Exit status: 0 a line was written, whatever COMMAND did; 1 wrong usage; 125 record itself failed.
+        R"(Exit status: 0 a line was written, whatever COMMAND did; 1 usage error; 125 record itself failed.
 )"};
 
 constexpr Option own_options[] = {
