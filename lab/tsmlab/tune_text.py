@@ -91,7 +91,7 @@ def failures(step: Step) -> Iterator[str]:
 
 def tested(step: Step) -> Iterator[str]:
     if step.change is None:
-        yield "no change is possibly better"
+        yield "no change looks better"
     if step.rows is not None:
         summary = "; ".join(sentence(row) for row in step.rows)
         yield f"{step.change} in fresh rounds: {summary}"

@@ -40,7 +40,7 @@ inline Nanoseconds cpu_time_ns() {
 }  // of this process
 
 // Whether the processor's counter runs at one constant speed, the same on all cores.
-inline bool counts_at_one_rate() {
+inline bool has_invariant_counter() {
 #ifdef __x86_64__
   constexpr unsigned power_leaf = 0x8000'0007;
   constexpr unsigned invariant_bit = 1U << 8;

@@ -99,8 +99,8 @@ Path find_program(const char* name) {
 // (engine/inspection.h).
 bool has_engine(int descriptor, const ElfW(Phdr) & notes) {
   char bytes[4096];
-  const std::size_t most = notes.p_filesz < sizeof bytes ? notes.p_filesz : sizeof bytes;
-  const ssize_t count = pread(descriptor, bytes, most, static_cast<off_t>(notes.p_offset));
+  const std::size_t maximum = notes.p_filesz < sizeof bytes ? notes.p_filesz : sizeof bytes;
+  const ssize_t count = pread(descriptor, bytes, maximum, static_cast<off_t>(notes.p_offset));
   constexpr char name[] = "tsmalloc";
   return count > 0 && memmem(bytes, static_cast<std::size_t>(count), name, sizeof name) != nullptr;
 }
@@ -127,7 +127,7 @@ bool is_static_without_engine(const Path& program) {
 }
 
 // The privileges that a program gains at its start; null if none.
-const char* rights_taken_by(const Path& program) {
+const char* privilege_of(const Path& program) {
   struct stat status;
   if (stat(program.text, &status) != 0) return nullptr;
   // Without group execute permission S_ISGID has another, historic meaning.
@@ -138,8 +138,8 @@ const char* rights_taken_by(const Path& program) {
   return nullptr;
 }
 
-void warn_if_in_vain(const Path& program) {
-  const char* reason = rights_taken_by(program);
+void warn_if_not_preloadable(const Path& program) {
+  const char* reason = privilege_of(program);
   if (is_static_without_engine(program)) reason = "is statically linked";
   if (reason == nullptr) return;
   dprintf(STDERR_FILENO, "tsmalloc: warning: %s %s, so nothing can be preloaded into it\n",
@@ -199,12 +199,12 @@ Path find_library(const char* name, char** arguments) {
   return library;
 }
 
-bool takes_rights(const char* command) { return rights_taken_by(find_program(command)) != nullptr; }
+bool is_privileged(const char* command) { return privilege_of(find_program(command)) != nullptr; }
 
 void run_under(const char* name, char** command, char** arguments) {
   const Path library = find_library(name, arguments);
   const Path program = find_program(*command);
-  warn_if_in_vain(program);
+  warn_if_not_preloadable(program);
   const char* present = getenv("LD_PRELOAD");
   if (present == nullptr) present = "";
   char* preload = nullptr;

@@ -30,7 +30,7 @@ Path find_library(const char* name, char** arguments);
 
 // Whether the command's program gains another user's or group's privileges at its start. Ends this
 // process if there is no such program.
-bool takes_rights(const char* command);
+bool is_privileged(const char* command);
 
 // The verb `run`.
 [[noreturn]] void run(char** arguments);

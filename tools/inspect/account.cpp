@@ -19,7 +19,8 @@ using engine::ThreadHeap;
 
 class Walk {
  public:
-  Walk(Process& process, const EngineImage& image, By by, Account& account, List<MapPiece>* map)
+  Walk(Process& process, const EngineImage& image, AccountBasis by, Account& account,
+       List<MapPiece>* map)
       : process_{process},
         image_{image},
         by_{by},
@@ -34,20 +35,20 @@ class Walk {
       return false;
     count_with_pending();
     // Slabs count blocks in bins and batches as used.
-    for (std::size_t* const aside : {&account_.bins, &ended_bins_}) {
-      *aside = std::min(*aside, account_.small);
-      account_.small -= *aside;
-      account_.live -= std::min(*aside, account_.live);
+    for (std::size_t* const cached_part : {&account_.bins, &ended_bins_}) {
+      *cached_part = std::min(*cached_part, account_.small);
+      account_.small -= *cached_part;
+      account_.live -= std::min(*cached_part, account_.live);
     }
     account_.ended += ended_bins_;
     take_out_placeholders();
-    if (by_ == By::kernel) {
+    if (by_ == AccountBasis::kernel) {
       const std::uintptr_t base = image_.map().base;
       account_.ends +=
           process_.resident_bytes({base + image_.page_count() * engine::page_bytes,
                                    base + image_.committed_pages() * engine::page_bytes});
     }
-    if (by_ == By::kernel) {
+    if (by_ == AccountBasis::kernel) {
       for (const Range& table : image_.tables()) account_.tables += process_.resident_bytes(table);
     } else {
       account_.tables = engine::table_bytes(image_.page_count(), image_.heap_count());
@@ -62,7 +63,7 @@ class Walk {
     const Batches::Blocks in_batches = batches_.take(page);
     account_.bins += in_batches.of_threads * engine::size_classes[size_class].block_bytes;
     ended_bins_ += in_batches.of_ended_threads * engine::size_classes[size_class].block_bytes;
-    const bool asks_kernel = by_ == By::kernel;
+    const bool asks_kernel = by_ == AccountBasis::kernel;
     const std::size_t resident = asks_kernel ? resident_bytes(page, 0, bytes) : 0;
     const Span* const span = spans_.at(page, pages);
     if (span == nullptr) return false;
@@ -84,7 +85,7 @@ class Walk {
       count(slab, 0);
       return true;
     }
-    if (with_pending_.count() == Process::most_places) count_with_pending();
+    if (with_pending_.count() == Process::max_places) count_with_pending();
     with_pending_.add(slab);
     return true;
   }
@@ -95,7 +96,7 @@ class Walk {
     const std::size_t usable = usable_pages * engine::page_bytes;
     ++account_.large_blocks;
     account_.live += usable;
-    const bool asks_kernel = by_ == By::kernel;
+    const bool asks_kernel = by_ == AccountBasis::kernel;
     const std::size_t resident = asks_kernel ? resident_bytes(page, 0, usable) : bytes;
     const std::size_t end = asks_kernel ? resident_bytes(page, usable, bytes) : 0;
     account_.large += resident;
@@ -106,9 +107,9 @@ class Walk {
   void visit_other(std::size_t page, const Span& span) {
     const std::size_t bytes = std::size_t{span.pages} * engine::page_bytes;
     const bool is_clean = span.state == SpanState::free && is_set(&span.zeroed);
-    const std::size_t resident = by_ == By::kernel ? resident_bytes(page, 0, bytes)
-                                 : is_clean        ? 0
-                                                   : bytes;
+    const std::size_t resident = by_ == AccountBasis::kernel ? resident_bytes(page, 0, bytes)
+                                 : is_clean                  ? 0
+                                                             : bytes;
     (is_clean ? account_.ends : account_.pages) += resident;
     const auto kind = span.state == SpanState::free ? PieceKind::free : PieceKind::cached;
     if (map_ != nullptr) map_->add({page, span.pages, resident, kind, 0, false, 0});
@@ -194,8 +195,8 @@ class Walk {
 
   // Reads in one call what other threads have freed in many slabs.
   void count_with_pending() {
-    std::uintptr_t places[Process::most_places];
-    std::uint32_t pending[Process::most_places] = {};
+    std::uintptr_t places[Process::max_places];
+    std::uint32_t pending[Process::max_places] = {};
     for (std::size_t i = 0; i < with_pending_.count(); ++i) {
       places[i] = address_in(image_.map().remote_frees, with_pending_[i].page) +
                   offsetof(RemoteFrees, pending);
@@ -227,7 +228,7 @@ class Walk {
 
   Process& process_;
   const EngineImage& image_;
-  By by_;
+  AccountBasis by_;
   Account& account_;
   List<MapPiece>* map_;
   std::size_t ended_bins_ = 0;
@@ -238,10 +239,11 @@ class Walk {
 };
 
 // What is resident of a mapping outside the engine's memory; the kernel may have merged the two.
-std::size_t bytes_beside(Process& process, const EngineImage::Ranges& ours, const Range& mapping) {
+std::size_t resident_bytes_outside(Process& process, const EngineImage::Ranges& engine_ranges,
+                                   const Range& mapping) {
   std::size_t bytes = 0;
   std::uintptr_t at = mapping.begin;
-  for (const Range& range : ours) {
+  for (const Range& range : engine_ranges) {
     if (!range.overlaps({at, mapping.end})) continue;
     if (at < range.begin) bytes += process.resident_bytes({at, range.begin});
     at = std::max(at, process.end_of_page(range.end));
@@ -259,8 +261,8 @@ std::size_t& part_of(Account& account, const Mapping& mapping) {
 
 // What the kernel reports about other mappings, and the shares of all.
 void add_rest(Process& process, const EngineImage* image, Account& account, Account* shares) {
-  EngineImage::Ranges ours{};
-  if (image != nullptr) ours = image->ranges();
+  EngineImage::Ranges engine_ranges{};
+  if (image != nullptr) engine_ranges = image->ranges();
   double engine_share = 0;
   for (const Mapping& mapping : process) {
     if (image == nullptr || !image->has(mapping.range)) {
@@ -268,11 +270,12 @@ void add_rest(Process& process, const EngineImage* image, Account& account, Acco
       if (shares != nullptr) part_of(*shares, mapping) += mapping.share_bytes;
       continue;
     }
-    const std::size_t beside = bytes_beside(process, ours, mapping.range);
-    account.others += beside;
+    const std::size_t resident_outside =
+        resident_bytes_outside(process, engine_ranges, mapping.range);
+    account.others += resident_outside;
     if (shares == nullptr || mapping.resident_bytes == 0) continue;
-    const double part =
-        std::min(1.0, static_cast<double>(beside) / static_cast<double>(mapping.resident_bytes));
+    const double part = std::min(
+        1.0, static_cast<double>(resident_outside) / static_cast<double>(mapping.resident_bytes));
     const auto share = static_cast<double>(mapping.share_bytes);
     shares->others += static_cast<std::size_t>(share * part);
     engine_share += share * (1 - part);
@@ -297,7 +300,7 @@ void add_rest(Process& process, const EngineImage* image, Account& account, Acco
 
 }  // namespace
 
-bool take_account(Process& process, const EngineImage* image, By by, Account& account,
+bool take_account(Process& process, const EngineImage* image, AccountBasis by, Account& account,
                   Extras extras) {
   account = {};
   account.pid = process.pid();
@@ -310,7 +313,7 @@ bool take_account(Process& process, const EngineImage* image, By by, Account& ac
     account.base = image->map().base;
     if (!Walk{process, *image, by, account, extras.map}.run()) return false;
   }
-  if (by == By::kernel) add_rest(process, image, account, extras.shares);
+  if (by == AccountBasis::kernel) add_rest(process, image, account, extras.shares);
   if (extras.map != nullptr)
     std::sort(extras.map->begin(), extras.map->end(),
               [](const MapPiece& a, const MapPiece& b) { return a.page < b.page; });

@@ -84,7 +84,7 @@ struct MapPiece {
 };
 
 // Which source decides how much of the engine's memory counts.
-enum class By : std::uint8_t {
+enum class AccountBasis : std::uint8_t {
   kernel,  // resident memory
   tables,  // memory not purged by the engine: needs no page queries, and matches ts_stats
 };
@@ -100,7 +100,7 @@ struct Extras {
 
 // Fills an account; without an image, from the kernel only. False if the process has ended, or its
 // memory is damaged.
-bool take_account(Process& process, const EngineImage* image, By by, Account& account,
+bool take_account(Process& process, const EngineImage* image, AccountBasis by, Account& account,
                   Extras extras = {});
 
 }  // namespace ts

@@ -14,7 +14,7 @@
 namespace ts {
 namespace {
 
-[[noreturn]] void fail_to_look(pid_t pid, int error) {
+[[noreturn]] void fail_to_open(pid_t pid, int error) {
   const auto is_there = [](const char* path) { return ::access(path, F_OK) == 0; };
   if (error != EACCES && error != ESRCH && error != ENOENT)
     fail(exit_missing, "cannot inspect process %d: %s", pid, std::strerror(error));
@@ -56,46 +56,48 @@ const char* other_allocator(const Process& process) {
 }  // namespace
 
 void expect_open(const Process& process, int error) {
-  if (error != 0) fail_to_look(process.pid(), error);
+  if (error != 0) fail_to_open(process.pid(), error);
 }
 
 void expect_readable(const Process& process, bool is_read) {
-  if (!is_read) expect_engine(process, Found::unreadable);
+  if (!is_read) expect_engine(process, EngineStatus::unreadable);
 }
 
-Reason why_without_engine(const Process& process, Found found) {
+Reason why_without_engine(const Process& process, EngineStatus found) {
   const char* other = other_allocator(process);
   Reason reason{};
-  const auto say = [&](const char* words, const char* name) {
+  const auto write_reason = [&](const char* words, const char* name) {
     format(reason.text, sizeof reason.text, words, name);
   };
-  if (found == Found::unused && other != nullptr) {
-    say("has loaded tsmalloc but not used it; it has also loaded %s, which may take precedence",
+  if (found == EngineStatus::unused && other != nullptr) {
+    write_reason(
+        "has loaded tsmalloc but not used it; it has also loaded %s, which may take precedence",
         other);
-  } else if (found == Found::unused) {
-    say("has loaded tsmalloc but not used it yet%s", "");
-  } else if (found == Found::other_version) {
-    say("runs another version of tsmalloc: use that version's command%s", "");
-  } else if (found == Found::none) {
+  } else if (found == EngineStatus::unused) {
+    write_reason("has loaded tsmalloc but not used it yet%s", "");
+  } else if (found == EngineStatus::other_version) {
+    write_reason("runs another version of tsmalloc: use that version's command%s", "");
+  } else if (found == EngineStatus::none) {
     for (const Mapping& mapping : process) {
       if (other == nullptr && std::strstr(mapping.name, "libtsmalloc") != nullptr)
         other = mapping.name;  // the hardened library, or a teaching heap
     }
     if (other != nullptr)
-      say("runs on %s, not on tsmalloc: start it with tsmalloc run -- PROGRAM", other);
+      write_reason("runs on %s, not on tsmalloc: start it with tsmalloc run -- PROGRAM", other);
     else
-      say("does not run on tsmalloc; its malloc is probably the C library's: start it with "
+      write_reason(
+          "does not run on tsmalloc; its malloc is probably the C library's: start it with "
           "tsmalloc run -- PROGRAM%s",
           "");
   }
   return reason;
 }
 
-void expect_engine(const Process& process, Found found) {
-  if (found == Found::engine) return;
+void expect_engine(const Process& process, EngineStatus found) {
+  if (found == EngineStatus::engine) return;
   const Reason reason = why_without_engine(process, found);
   fail(exit_missing, "process %d (%s) %s", process.pid(), process.command(),
-       found == Found::unreadable ? "has ended, or its heap is corrupted" : reason.text);
+       found == EngineStatus::unreadable ? "has ended, or its heap is corrupted" : reason.text);
 }
 
 void expect_written(int error) {
@@ -113,7 +115,7 @@ void expect_stopped(const Process& process, const StoppedThreads& threads, int e
     fail(exit_missing,
          "thread %d of process %d (%s) is blocked in the kernel and cannot be stopped; nothing was "
          "changed: try again",
-         threads.laggard(), process.pid(), process.command());
+         threads.stuck_thread(), process.pid(), process.command());
   const std::int64_t tracer = process.status("TracerPid:");
   if (error == EPERM && tracer > 0)
     fail(exit_missing,
@@ -126,15 +128,15 @@ const char* CommandLine::next_option() {
   for (; *arguments_ != nullptr; ++arguments_) {
     if (std::strcmp(*arguments_, "--help") == 0 || std::strcmp(*arguments_, "-h") == 0)
       std::exit(std::printf("%s", help_) < 0 || std::fflush(stdout) != 0 ? exit_usage : 0);
-    if (takes_ == Takes::processes_or_command && std::strcmp(*arguments_, "--") == 0) {
-      if (processes_.are_named())
+    if (operands_ == Operands::processes_or_command && std::strcmp(*arguments_, "--") == 0) {
+      if (processes_.are_given())
         fail_at(*arguments_, "give either processes or a command, not both");
       command_ = arguments_ + 1;
       if (*command_ == nullptr) fail_at("--", "missing command");
       return nullptr;
     }
     const bool is_tree = std::strcmp(*arguments_, "--tree") == 0;
-    if (takes_ != Takes::process_and_words &&
+    if (operands_ != Operands::process_and_words &&
         (is_tree || std::strcmp(*arguments_, "--cgroup") == 0)) {
       const char* const option = *arguments_++;
       const char* const value = next_word(option);
@@ -143,7 +145,7 @@ const char* CommandLine::next_option() {
       continue;
     }
     if (**arguments_ == '-') return *arguments_++;
-    if (takes_ == Takes::process_and_words && processes_.are_named()) {
+    if (operands_ == Operands::process_and_words && processes_.are_given()) {
       words_.add(*arguments_);
     } else {
       processes_.add(pid_of(*arguments_));
@@ -152,15 +154,15 @@ const char* CommandLine::next_option() {
   return nullptr;
 }
 
-double CommandLine::next_number(const char* option, double least) {
+double CommandLine::next_number(const char* option, double minimum) {
   if (*arguments_ == nullptr) fail_at(option, "needs a number");
   const char* const text = *arguments_++;
   char* end = nullptr;
   const double number = std::strtod(text, &end);
-  constexpr double most = 1e9;
-  if (end == text || *end != '\0' || !(number >= least && number <= most)) {
+  constexpr double maximum = 1e9;
+  if (end == text || *end != '\0' || !(number >= minimum && number <= maximum)) {
     char reason[128];
-    format(reason, sizeof reason, "'%s' is not a number of at least %g", text, least);
+    format(reason, sizeof reason, "'%s' is not a number of at least %g", text, minimum);
     fail_at(option, reason);
   }
   return number;
@@ -185,13 +187,13 @@ pid_t CommandLine::pid_of(const char* word) const {
 }
 
 const Processes& CommandLine::processes() const {
-  if (!processes_.are_named())
+  if (!processes_.are_given())
     fail(exit_usage, "no process given: tsmalloc %s PID; find it with pgrep NAME", verb_);
   return processes_;
 }
 
 pid_t CommandLine::pid() const {
-  if (!processes().is_one())
+  if (!processes().is_single())
     fail(exit_usage, "only one process at a time; see tsmalloc %s --help", verb_);
   return processes_.first();
 }

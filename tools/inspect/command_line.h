@@ -17,11 +17,12 @@ namespace ts {
 
 class CommandLine {
  public:
-  enum class Takes : std::uint8_t { processes, process_and_words, processes_or_command };
+  enum class Operands : std::uint8_t { processes, process_and_words, processes_or_command };
 
   // `arguments` are those after the verb, null-terminated.
-  CommandLine(const char* verb, const char* help, char** arguments, Takes takes = Takes::processes)
-      : verb_{verb}, help_{help}, arguments_{arguments}, takes_{takes} {}
+  CommandLine(const char* verb, const char* help, char** arguments,
+              Operands takes = Operands::processes)
+      : verb_{verb}, help_{help}, arguments_{arguments}, operands_{takes} {}
 
   // The next option that does not name processes; null if none is left.
   const char* next_option();
@@ -30,7 +31,7 @@ class CommandLine {
   // What follows the process, for a verb that takes arguments.
   const List<const char*>& words() const { return words_; }
   // The value of an option, a number of at least this much.
-  double next_number(const char* option, double least);
+  double next_number(const char* option, double minimum);
   const char* next_word(const char* option);
 
   [[noreturn]] void fail_at(const char* argument, const char* reason) const;
@@ -48,7 +49,7 @@ class CommandLine {
   char** arguments_;
   char** command_ = nullptr;
   Processes processes_;
-  Takes takes_;
+  Operands operands_;
   List<const char*> words_;
 };
 
@@ -58,8 +59,8 @@ void expect_open(const Process& process, int error);
 struct Reason {
   char text[192];
 };
-Reason why_without_engine(const Process& process, Found found);
-void expect_engine(const Process& process, Found found);
+Reason why_without_engine(const Process& process, EngineStatus found);
+void expect_engine(const Process& process, EngineStatus found);
 void expect_readable(const Process& process, bool is_read);
 void expect_written(int error);
 

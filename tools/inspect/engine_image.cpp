@@ -19,9 +19,9 @@ using engine::PageMap;
 
 // The address of the note's descriptor in a segment of notes; 0 if there is none.
 std::uintptr_t find_in_notes(const Process& process, std::uintptr_t address, std::size_t bytes) {
-  constexpr std::size_t most_bytes = 4096;
-  alignas(8) char notes[most_bytes];
-  bytes = std::min(bytes, most_bytes);
+  constexpr std::size_t max_bytes = 4096;
+  alignas(8) char notes[max_bytes];
+  bytes = std::min(bytes, max_bytes);
   if (!process.read(address, notes, bytes)) return 0;
   for (std::size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
     ElfW(Nhdr) header;
@@ -45,9 +45,9 @@ std::uintptr_t find_note(const Process& process, const Mapping& file) {
   if (!process.read(file.range.begin, header) ||
       std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(ElfW(Phdr)))
     return 0;
-  constexpr std::size_t most_segments = 64;
-  ElfW(Phdr) segments[most_segments];
-  const std::size_t count = std::min<std::size_t>(header.e_phnum, most_segments);
+  constexpr std::size_t max_segments = 64;
+  ElfW(Phdr) segments[max_segments];
+  const std::size_t count = std::min<std::size_t>(header.e_phnum, max_segments);
   if (!process.read(file.range.begin + header.e_phoff, segments, count * sizeof segments[0]))
     return 0;
   const auto* const first = std::find_if(segments, segments + count, [](const ElfW(Phdr) & each) {
@@ -77,26 +77,26 @@ std::uintptr_t EngineImage::place(std::size_t field) const {
   return note_ + field + static_cast<std::uintptr_t>(behind);
 }
 
-Found EngineImage::look_at(const Process& process, std::uintptr_t note) {
+EngineStatus EngineImage::look_at(const Process& process, std::uintptr_t note) {
   std::uint64_t layout = 0;
   note_ = note;
   if (!process.read(note, inspection_) ||
       !process.read(place(offsetof(Inspection, layout_number)), layout))
-    return Found::unreadable;
-  if (layout != engine::layout_number) return Found::other_version;
-  if (!map_.read(process, place(offsetof(Inspection, page_map)))) return Found::unreadable;
-  if (page_count() == 0) return Found::unused;
-  return is_plausible(map()) ? Found::engine : Found::unreadable;
+    return EngineStatus::unreadable;
+  if (layout != engine::layout_number) return EngineStatus::other_version;
+  if (!map_.read(process, place(offsetof(Inspection, page_map)))) return EngineStatus::unreadable;
+  if (page_count() == 0) return EngineStatus::unused;
+  return is_plausible(map()) ? EngineStatus::engine : EngineStatus::unreadable;
 }
 
-Found EngineImage::find(const Process& process) {
-  Found found = Found::none;
+EngineStatus EngineImage::find(const Process& process) {
+  EngineStatus found = EngineStatus::none;
   for (const Mapping& mapping : process) {
     if (!mapping.begins_file) continue;
     const std::uintptr_t note = find_note(process, mapping);
     if (note == 0) continue;
     found = look_at(process, note);
-    if (found == Found::engine) break;  // another copy, if any, is unused
+    if (found == EngineStatus::engine) break;  // another copy, if any, is unused
   }
   return found;
 }

@@ -48,7 +48,7 @@ class Copy {
 inline bool is_set(const void* flag) { return *static_cast<const unsigned char*>(flag) != 0; }
 
 // The result of the search for an engine.
-enum class Found : std::uint8_t {
+enum class EngineStatus : std::uint8_t {
   engine,
   none,
   unused,         // not used yet
@@ -59,9 +59,9 @@ enum class Found : std::uint8_t {
 class EngineImage {
  public:
   // Searches the files of the opened process for an engine in use.
-  Found find(const Process& process);
+  EngineStatus find(const Process& process);
   // Reads the engine again that was found.
-  Found look_again(const Process& process) { return look_at(process, note_); }
+  EngineStatus reload(const Process& process) { return look_at(process, note_); }
 
   // Of the process.
   std::uintptr_t page_heap() const { return place(offsetof(engine::Inspection, page_heap)); }
@@ -101,7 +101,7 @@ class EngineImage {
   bool has(const Range& range) const;
 
  private:
-  Found look_at(const Process& process, std::uintptr_t note);
+  EngineStatus look_at(const Process& process, std::uintptr_t note);
   std::uintptr_t place(std::size_t field) const;
 
   std::uintptr_t note_ = 0;

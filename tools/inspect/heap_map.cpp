@@ -30,12 +30,12 @@ namespace ts {
 namespace {
 
 // The meaning of a character of the map.
-enum Look : std::uint8_t { full, half, sparse, large, kept, absent, looks };
+enum CellKind : std::uint8_t { full, half, sparse, large, kept, absent, cell_kinds };
 constexpr struct {
   char character;
   const char* colour;
   const char* meaning;
-} legend[looks] = {
+} legend[cell_kinds] = {
     {'#', "\033[32m", "slabs more than 3/4 used"},
     {'=', "\033[33m", "slabs more than 1/4 used"},
     {'-', "\033[31m", "sparse slabs, at most 1/4 used"},
@@ -44,7 +44,7 @@ constexpr struct {
     {'.', "\033[90m", "not resident: purged, or not touched"},
 };
 
-Look look_of(const MapPiece& piece) {
+CellKind cell_kind_of(const MapPiece& piece) {
   if (piece.kind == PieceKind::large) return large;
   if (piece.kind != PieceKind::slab) return kept;
   if (piece.is_sparse()) return sparse;
@@ -52,7 +52,7 @@ Look look_of(const MapPiece& piece) {
 }
 
 struct Cell {
-  std::size_t bytes[looks];
+  std::size_t bytes[cell_kinds];
 };
 
 winsize terminal_size() {
@@ -81,9 +81,9 @@ bool forbids_colours() {
 void print_map(const Account& account, const List<MapPiece>& map, std::size_t columns,
                std::size_t rows, bool has_colours, const char* end_of_line) {
   constexpr std::size_t address_columns = 15;
-  constexpr std::size_t least_width = 16;
+  constexpr std::size_t min_width = 16;
   const std::size_t width =
-      (std::max(columns, address_columns + least_width) - address_columns) & -least_width;
+      (std::max(columns, address_columns + min_width) - address_columns) & -min_width;
   const std::size_t page_count = account.mapped / engine::page_bytes;
   std::size_t pages_of_cell = 1;
   while (page_count > pages_of_cell * width * rows) pages_of_cell *= 2;
@@ -91,7 +91,7 @@ void print_map(const Account& account, const List<MapPiece>& map, std::size_t co
   cells.fill(page_count / pages_of_cell + 1);
   Cell sum{};
   for (const MapPiece& piece : map) {
-    const Look look = look_of(piece);
+    const CellKind look = cell_kind_of(piece);
     for (std::size_t at = piece.page; at < std::min(piece.page + piece.pages, page_count);) {
       const std::size_t cell = at / pages_of_cell;
       const std::size_t next = std::min(piece.page + piece.pages, (cell + 1) * pages_of_cell);
@@ -109,12 +109,12 @@ void print_map(const Account& account, const List<MapPiece>& map, std::size_t co
       std::printf("%s%013zx  ", i == 0 ? "" : end_of_line,
                   account.base + i * pages_of_cell * engine::page_bytes);
     const std::size_t* const bytes = cells[i].bytes;
-    const auto look = std::max_element(bytes, bytes + looks) - bytes;
+    const auto look = std::max_element(bytes, bytes + cell_kinds) - bytes;
     std::printf("%s%c%s", has_colours ? legend[look].colour : "", legend[look].character,
                 has_colours ? "\033[0m" : "");
   }
   std::printf("%s%s", end_of_line, end_of_line);
-  for (std::size_t look = 0; look < looks; ++look)
+  for (std::size_t look = 0; look < cell_kinds; ++look)
     std::printf("%s%c%s%12.1f MiB  %s%s", has_colours ? legend[look].colour : "",
                 legend[look].character, has_colours ? "\033[0m" : "", mib(sum.bytes[look]),
                 legend[look].meaning, end_of_line);

@@ -22,8 +22,8 @@ class List {
 
   T& add(const T& item) {
     if (count_ == capacity_) {
-      constexpr std::size_t least = 256;
-      capacity_ = capacity_ == 0 ? least : 2 * capacity_;
+      constexpr std::size_t minimum = 256;
+      capacity_ = capacity_ == 0 ? minimum : 2 * capacity_;
       auto* const grown = static_cast<T*>(std::realloc(items_, capacity_ * sizeof(T)));
       if (grown == nullptr) fail_internal("a list of what the process has", ENOMEM);
       items_ = grown;

@@ -24,8 +24,8 @@ class SpanWindow {
   bool read(std::size_t page, std::size_t count) {
     const std::size_t pages = image_.page_count();
     if (count > pages || page > pages - count) return false;
-    const bool goes_on = page >= first_ && page <= end_ + length_;
-    length_ = goes_on ? std::min(2 * length_, most) : least;
+    const bool is_sequential = page >= first_ && page <= end_ + length_;
+    length_ = is_sequential ? std::min(2 * length_, maximum) : minimum;
     first_ = page;
     end_ = pages - page < length_ ? pages : page + length_;
     if (spans_.read(process_, address_in(image_.map().spans, first_), end_ - first_)) return true;
@@ -33,16 +33,16 @@ class SpanWindow {
     return false;
   }
 
-  static constexpr std::size_t least = 4096 / sizeof(engine::Span);
-  static constexpr std::size_t most = 2048;
-  static_assert(least >= engine::max_slab_pages);
+  static constexpr std::size_t minimum = 4096 / sizeof(engine::Span);
+  static constexpr std::size_t maximum = 2048;
+  static_assert(minimum >= engine::max_slab_pages);
 
   const Process& process_;
   const EngineImage& image_;
-  const Copy<engine::Span> spans_{most};
+  const Copy<engine::Span> spans_{maximum};
   std::size_t first_ = 0;
   std::size_t end_ = 0;
-  std::size_t length_ = least;
+  std::size_t length_ = minimum;
 };
 
 // All pages of a slab have the same beginning and the same entry except for keyless_bit, which may
@@ -73,11 +73,11 @@ class PageWalk {
       : process_{process}, image_{image}, spans_{spans}, unclear_{unclear}, visitor_{visitor} {}
 
   bool run() {
-    constexpr std::size_t most = 8192;  // at a time
-    const Copy<engine::MapPage> map{most};
+    constexpr std::size_t maximum = 8192;  // at a time
+    const Copy<engine::MapPage> map{maximum};
     const std::size_t page_count = image_.page_count();
     for (std::size_t first = 0; first < page_count;) {
-      const std::size_t count = std::min(most, page_count - first);
+      const std::size_t count = std::min(maximum, page_count - first);
       if (!map.read(process_, address_in(image_.map().pages, first), count)) return false;
       const bool is_last = first + count == page_count;
       std::size_t i = 0;

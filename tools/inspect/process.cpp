@@ -164,7 +164,7 @@ int Process::read_mappings(Residency residency) {
   return mappings_.is_empty() ? ESRCH : 0;  // a kernel thread, or a process that has ended
 }
 
-std::size_t Process::first_behind(std::uintptr_t address) {
+std::size_t Process::first_after(std::uintptr_t address) {
   const bool is_found = mapping_ < mappings_.count() && address < mappings_[mapping_].range.end &&
                         (mapping_ == 0 || mappings_[mapping_ - 1].range.end <= address);
   if (is_found) return mapping_;
@@ -184,7 +184,7 @@ void Process::read_threads() {
     ++threads_;
     format(path, sizeof path, "/proc/%d/task/%s/syscall", pid_, entry->d_name);
     const std::uintptr_t pointer = stack_pointer_of(path);
-    const std::size_t i = first_behind(pointer);
+    const std::size_t i = first_after(pointer);
     if (i < mappings_.count() && mappings_[i].range.begin <= pointer) mappings_[i].is_stack = true;
   }
   closedir(folder);
@@ -198,7 +198,7 @@ bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {
 
 void Process::read_each(const std::uintptr_t* places, std::uint32_t* numbers,
                         std::size_t count) const {
-  iovec remote[most_places];
+  iovec remote[max_places];
   for (std::size_t i = 0; i < count; ++i)
     remote[i] = {reinterpret_cast<void*>(places[i]), sizeof numbers[0]};
   const iovec local{numbers, count * sizeof numbers[0]};

@@ -61,8 +61,8 @@ class Process {
   bool read(std::uintptr_t address, T& to) const {
     return read(address, &to, sizeof to);
   }
-  // Copies a number from each of at most `most_places` places, up to the first that is not mapped.
-  static constexpr std::size_t most_places = 256;
+  // Copies a number from each of at most `max_places` places, up to the first that is not mapped.
+  static constexpr std::size_t max_places = 256;
   void read_each(const std::uintptr_t* places, std::uint32_t* numbers, std::size_t count) const;
 
   // How many bytes of the OS pages that the range touches are resident. Pages that were only read,
@@ -90,7 +90,7 @@ class Process {
   void read_threads();
   void add(const char* line);
   // The first mapping that ends after the address, by its place in the list.
-  std::size_t first_behind(std::uintptr_t address);
+  std::size_t first_after(std::uintptr_t address);
   std::uintptr_t end_of_window(std::uintptr_t begin);
   std::size_t resident_within(const Range& range);
   void look_at_pages(const Range& range);
@@ -99,9 +99,9 @@ class Process {
   bool scan_pages(const Range& range);
   void read_pages(const Range& range);
 
-  static constexpr std::size_t most_regions = 1024;
+  static constexpr std::size_t max_regions = 1024;
   // The kernel holds the process's mmap lock while it scans this much.
-  static constexpr std::size_t most_bytes = std::size_t{256} << 20;
+  static constexpr std::size_t max_bytes = std::size_t{256} << 20;
 
   pid_t pid_;
   pid_t task_;  // the thread through which memory is read
@@ -113,7 +113,7 @@ class Process {
   std::size_t mapping_ = 0;  // where the last search in the list ended
   // Among the addresses queried last, those of resident pages, in order.
   Range window_{};
-  Range regions_[most_regions];
+  Range regions_[max_regions];
   std::size_t region_count_ = 0;
   std::size_t region_ = 0;  // where the last search in them ended
   ResidencyCache* cache_ = nullptr;

@@ -49,10 +49,10 @@ pid_t parent_of(pid_t pid) {
 }
 
 void list_tree(pid_t root, List<pid_t>& pids) {
-  struct Kin {
+  struct ChildProcess {
     pid_t pid, parent;
   };
-  List<Kin> all;
+  List<ChildProcess> all;
   for_each_entry("/proc", [&](const char* name) {
     const auto pid = static_cast<pid_t>(std::strtol(name, nullptr, 10));
     if (pid > 0) all.add({pid, parent_of(pid)});
@@ -61,8 +61,9 @@ void list_tree(pid_t root, List<pid_t>& pids) {
   pids.add(root);
   for (; next < pids.count(); ++next) {
     const pid_t parent = pids[next];
-    for (const Kin& kin : all) {
-      if (kin.parent == parent && kin.pid != root && counts(kin.pid)) pids.add(kin.pid);
+    for (const ChildProcess& child_process : all) {
+      if (child_process.parent == parent && child_process.pid != root && counts(child_process.pid))
+        pids.add(child_process.pid);
     }
   }
 }

@@ -19,9 +19,9 @@ class Processes {
   // Takes its directory, or its path in a hierarchy. Ends this process if there is no such cgroup.
   void add_cgroup(const char* path);
 
-  bool are_named() const { return !pids_.is_empty() || are_many(); }
+  bool are_given() const { return !pids_.is_empty() || may_be_several(); }
   // A single process by its number.
-  bool is_one() const { return pids_.count() == 1 && !are_many(); }
+  bool is_single() const { return pids_.count() == 1 && !may_be_several(); }
   pid_t first() const { return pids_[0]; }
   // The current processes, by number: those named, and those with memory in trees and cgroups,
   // without this one.
@@ -36,7 +36,7 @@ class Processes {
   struct Folder {
     char path[512];
   };
-  bool are_many() const { return !trees_.is_empty() || !groups_.is_empty(); }
+  bool may_be_several() const { return !trees_.is_empty() || !groups_.is_empty(); }
 
   List<pid_t> pids_;
   List<pid_t> trees_;
@@ -71,17 +71,17 @@ class Children {
 
 // What each child leaves for this process; zeros if it left nothing.
 template <class T>
-class Answers {
+class SharedResults {
  public:
-  explicit Answers(std::size_t count) : count_{count}, bytes_{(count + 1) * sizeof(T)} {
+  explicit SharedResults(std::size_t count) : count_{count}, bytes_{(count + 1) * sizeof(T)} {
     void* const memory =
         mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) fail_internal("memory for what processes have", errno);
     items_ = static_cast<T*>(memory);
   }
-  ~Answers() { munmap(items_, bytes_); }
-  Answers(const Answers&) = delete;
-  Answers& operator=(const Answers&) = delete;
+  ~SharedResults() { munmap(items_, bytes_); }
+  SharedResults(const SharedResults&) = delete;
+  SharedResults& operator=(const SharedResults&) = delete;
   T& operator[](std::size_t i) { return items_[i]; }
   T* begin() const { return items_; }
   T* end() const { return items_ + count_; }

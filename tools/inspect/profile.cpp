@@ -157,9 +157,9 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
   char name[PATH_MAX];
   if (settings.output == nullptr || is_folder(settings.output)) {
     const char* const output = settings.output != nullptr ? settings.output : "";
-    const bool ends_so = *output == '\0' || output[std::strlen(output) - 1] == '/';
+    const bool is_folder_name = *output == '\0' || output[std::strlen(output) - 1] == '/';
     char folder[PATH_MAX];
-    format(folder, sizeof folder, "%s%s", output, ends_so ? "" : "/");
+    format(folder, sizeof folder, "%s%s", output, is_folder_name ? "" : "/");
     choose_name(name, folder, process.pid());
     settings.output = name;
   }
@@ -177,8 +177,8 @@ int profile_process(const CommandLine& line, pid_t pid, Settings settings) {
     options.write();
   }
   if (samples || asks) {
-    constexpr double usual_seconds = 10;
-    const double seconds = settings.seconds != 0 ? settings.seconds : usual_seconds;
+    constexpr double default_seconds = 10;
+    const double seconds = settings.seconds != 0 ? settings.seconds : default_seconds;
     dprintf(STDERR_FILENO, "sampling for %.4g s; Ctrl-C ends it\n", seconds);
     wait_for(seconds, process.pid());
   }
@@ -251,7 +251,8 @@ int profile(char** whole) {
     start_lab(whole);
     expect_no_reader(*arguments);
   }
-  CommandLine line{"profile", help_of_profile, arguments, CommandLine::Takes::processes_or_command};
+  CommandLine line{"profile", help_of_profile, arguments,
+                   CommandLine::Operands::processes_or_command};
   Settings settings;
   while (const char* const option = line.next_option()) {
     const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
@@ -273,10 +274,10 @@ int profile(char** whole) {
   }
   if (line.command() != nullptr) return profile_command(line, settings);
   const char* const output = settings.output;
-  if (!line.processes().is_one() && output != nullptr && !names_folder(output))
+  if (!line.processes().is_single() && output != nullptr && !names_folder(output))
     line.fail_at(output, "for several processes, --output must be a directory, DIR/");
   if (output != nullptr && names_folder(output)) make_folder(output);
-  if (line.processes().is_one()) return profile_process(line, line.pid(), settings);
+  if (line.processes().is_single()) return profile_process(line, line.pid(), settings);
   List<pid_t> pids;
   line.processes().list_or_fail(pids);
   return Children{true}.run(

@@ -21,12 +21,12 @@ namespace ts {
 namespace {
 
 // A process keeps less than this; larger tables are damaged.
-constexpr std::size_t most_bytes = std::size_t{64} << 20;
+constexpr std::size_t max_bytes = std::size_t{64} << 20;
 
 // Copies an array into memory of this process; null if it cannot be read.
 template <class T>
 T* copy_of(const Process& process, const T* items, std::size_t count) {
-  if (count > most_bytes / sizeof(T)) return nullptr;
+  if (count > max_bytes / sizeof(T)) return nullptr;
   auto* const copy = static_cast<T*>(std::malloc(count * sizeof(T) + 1));
   if (copy == nullptr) std::abort();
   if (count == 0 || process.read(address_in(items), copy, count * sizeof(T))) return copy;
@@ -70,11 +70,11 @@ bool ProfileImage::read_tables(const Process& process, const engine::Samples& no
 
 // Retries with pauses of some milliseconds, so that a sample is unlikely to interfere every time.
 bool ProfileImage::read(const Process& process, const EngineImage& image, bool is_at_rest) {
-  constexpr unsigned most_tries = 1000;
+  constexpr unsigned max_tries = 1000;
   constexpr unsigned pause_us = 500;
   const Copy<engine::Samples> before;
   const Copy<engine::Samples> after;
-  for (unsigned i = 0; i < most_tries; ++i, ::usleep(pause_us)) {
+  for (unsigned i = 0; i < max_tries; ++i, ::usleep(pause_us)) {
     if (!before.read(process, image.samples())) return false;
     // relaxed, each: these are local copies
     const std::uint32_t changes = before->changes.load(std::memory_order_relaxed);
@@ -163,7 +163,8 @@ int ProfileImage::write_to(const char* path, Process& process, const EngineImage
   engine::ProfileSource source = source_;
   source.kind = kind;
   static Account account;
-  if (kind != engine::ProfileKind::peak && take_account(process, &image, By::tables, account))
+  if (kind != engine::ProfileKind::peak &&
+      take_account(process, &image, AccountBasis::tables, account))
     source.in_use_bytes = account.live;
   const int error = write(process, source, file.descriptor());
   return error != 0 ? error : file.keep();

@@ -32,7 +32,7 @@ constexpr int of_signal = 128;
 // Signals sent to this process are meant for the program. The terminal sends SIGINT and SIGQUIT to
 // both.
 constexpr int passed_on[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-constexpr int left_to_program[] = {SIGINT, SIGQUIT};
+constexpr int terminal_signals[] = {SIGINT, SIGQUIT};
 // timeout(1) and a hang-up of the terminal also send the other signals to both, and a program may
 // take a second one for impatience. So a signal is passed on after a delay, unless the program has
 // received it by then.
@@ -66,15 +66,15 @@ class ProfiledProgram {
   void trace_others(const Tracee& ended);
   bool is_written(const char* path) const;
   void take(int signal);
-  void pass_on_what_is_due();
-  void tell_of_those_left();
+  void forward_due_signals();
+  void warn_of_remaining_processes();
 
   const char* output_;
   bool has_pid_;
   bool is_peak_;
   pid_t program_ = 0;
   bool is_traced_ = false;
-  bool has_told_of_rights_ = false;
+  bool has_warned_of_privileges_ = false;
   int status_ = -1;
   List<Tracee> tracees_;
   sigset_t awaited_{};
@@ -94,7 +94,7 @@ void ProfiledProgram::start(char** command) {
     if (action.sa_handler != SIG_IGN) sigaddset(&awaited_, signal);  // nohup's stay ignored
   };
   for (const int signal : passed_on) await(signal);
-  for (const int signal : left_to_program) await(signal);
+  for (const int signal : terminal_signals) await(signal);
   ::sigprocmask(SIG_BLOCK, &awaited_, &former_mask_);
   struct sigaction of_child = {};
   struct sigaction former = {};
@@ -112,7 +112,7 @@ void ProfiledProgram::start(char** command) {
     while (::read(gate[0], &byte, 1) < 0 && errno == EINTR) continue;
     run_under("tsmalloc", command);
   }
-  trace(takes_rights(command[0]));
+  trace(is_privileged(command[0]));
   ::close(gate[0]);
   ::close(gate[1]);  // it goes
 }
@@ -141,9 +141,9 @@ ProfiledProgram::Tracee& ProfiledProgram::tracee_of(pid_t thread) {
 }
 
 void ProfiledProgram::go_on(const Tracee& tracee, unsigned event, int signal) {
-  const bool stays_stopped = event == PTRACE_EVENT_STOP && signal != SIGTRAP;
+  const bool is_group_stop = event == PTRACE_EVENT_STOP && signal != SIGTRAP;
   const bool is_delivery = event == 0;
-  ::ptrace(stays_stopped ? PTRACE_LISTEN : PTRACE_CONT, tracee.thread, nullptr,
+  ::ptrace(is_group_stop ? PTRACE_LISTEN : PTRACE_CONT, tracee.thread, nullptr,
            static_cast<long>(is_delivery ? signal : 0));
 }
 
@@ -196,10 +196,10 @@ void ProfiledProgram::note_exec(Tracee& tracee) {
   char path[64];
   format(path, sizeof path, "/proc/%d/exe", tracee.process);
   struct stat file = {};
-  if (has_told_of_rights_ || ::geteuid() == 0 || ::stat(path, &file) != 0 ||
+  if (has_warned_of_privileges_ || ::geteuid() == 0 || ::stat(path, &file) != 0 ||
       (file.st_mode & S_ISUID) == 0 || file.st_uid == ::geteuid())
     return;
-  has_told_of_rights_ = true;
+  has_warned_of_privileges_ = true;
   char program[PATH_MAX] = "";
   const ssize_t length = ::readlink(path, program, sizeof program - 1);
   program[length > 0 ? length : 0] = '\0';
@@ -245,8 +245,8 @@ void ProfiledProgram::rescue(Tracee& tracee) {
   Process process{tracee.process};
   EngineImage image;
   const int error = process.open(Process::Residency::none);
-  const Found found = error == 0 ? image.find(process) : Found::unreadable;
-  if (found == Found::none || found == Found::other_version) return;
+  const EngineStatus found = error == 0 ? image.find(process) : EngineStatus::unreadable;
+  if (found == EngineStatus::none || found == EngineStatus::other_version) return;
   char path[2 * PATH_MAX];
   // Its own process ID, which may differ in a container.
   name_output(output_, process.status("NSpid:"), has_pid_, tracee.process == program_, path);
@@ -254,8 +254,8 @@ void ProfiledProgram::rescue(Tracee& tracee) {
   unsigned long status = 0;
   ::ptrace(PTRACE_GETEVENTMSG, tracee.thread, nullptr, &status);
   ProfileImage profile;
-  const bool is_read = found == Found::engine && profile.read(process, image, true);
-  if (!is_read && found == Found::unused && (status & 0x7f) != SIGKILL) return;
+  const bool is_read = found == EngineStatus::engine && profile.read(process, image, true);
+  if (!is_read && found == EngineStatus::unused && (status & 0x7f) != SIGKILL) return;
   if (!is_read) {
     dprintf(STDERR_FILENO,
             "tsmalloc: the profile of process %d (%s) is lost: its memory was gone when it was "
@@ -300,23 +300,23 @@ void ProfiledProgram::take(int signal) {
   }
 }
 
-void ProfiledProgram::pass_on_what_is_due() {
+void ProfiledProgram::forward_due_signals() {
   for (const int signal : passed_on) {
     if (due_[signal] == 0 || now_ns() < due_[signal]) continue;
-    const bool has_got_it = delivered_[signal] > due_[signal] - ns_per_second;
-    if (!has_got_it && status_ < 0) ::kill(program_, signal);
+    const bool was_delivered = delivered_[signal] > due_[signal] - ns_per_second;
+    if (!was_delivered && status_ < 0) ::kill(program_, signal);
     due_[signal] = 0;
   }
 }
 
 // ---- all of it ----
 
-void ProfiledProgram::tell_of_those_left() {
+void ProfiledProgram::warn_of_remaining_processes() {
   for (const Tracee& each : tracees_) {
     if (each.thread != each.process) continue;
     Process process{each.process};
     EngineImage image;
-    if (process.open(Process::Residency::none) != 0 || image.find(process) != Found::engine)
+    if (process.open(Process::Residency::none) != 0 || image.find(process) != EngineStatus::engine)
       continue;
     dprintf(STDERR_FILENO,
             "tsmalloc: process %d (%s) keeps running in the background, with sampling on: tsmalloc "
@@ -336,13 +336,13 @@ int ProfiledProgram::run(char** command) {
     while ((thread = ::waitpid(-1, &status, __WALL | WNOHANG)) > 0) look_at(thread, status);
     if (status_ >= 0 && ended_at == 0) ended_at = now_ns();
     if (status_ >= 0 && (tracees_.is_empty() || now_ns() - ended_at > grace)) break;
-    pass_on_what_is_due();
+    forward_due_signals();
     bool is_waiting = ended_at != 0;
     for (const int signal : passed_on) is_waiting |= due_[signal] != 0;
     const timespec pause{is_waiting ? 0 : 3600, is_waiting ? 10 * ns_per_ms : 0};
     take(::sigtimedwait(&awaited_, nullptr, &pause));
   }
-  tell_of_those_left();
+  warn_of_remaining_processes();
   return WIFEXITED(status_) ? WEXITSTATUS(status_) : of_signal + WTERMSIG(status_);
 }
 

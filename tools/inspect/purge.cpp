@@ -60,11 +60,11 @@ class Purge {
   // Repeats until nothing is left, or what is left no longer shrinks.
   void run() {
     constexpr int passes = 4;  // meanwhile, spans are cut and joined
-    for (int pass = 0; pass < passes && goes_on(); ++pass) {
+    for (int pass = 0; pass < passes && should_continue(); ++pass) {
       open_engine(process_, Process::Residency::none, image_);
       find_pieces();
       if (pieces_.is_empty()) return;
-      for (next_ = 0; next_ < pieces_.count() && goes_on();) stop_and_purge();
+      for (next_ = 0; next_ < pieces_.count() && should_continue();) stop_and_purge();
     }
   }
 
@@ -72,15 +72,15 @@ class Purge {
   std::size_t refused_bytes() const { return refused_bytes_; }
   int refusal() const { return refusal_; }
   // The process was inside its page heap at too many stops in a row.
-  bool is_given_up() const { return attempts_ > most_attempts; }
+  bool is_given_up() const { return attempts_ > max_attempts; }
   std::size_t stops() const { return stops_; }
   Nanoseconds longest_ns() const { return longest_ns_; }
 
  private:
-  static constexpr int most_attempts = 200;
+  static constexpr int max_attempts = 200;
 
   bool is_refused() const { return refusal_ != 0; }
-  bool goes_on() const { return !is_refused() && !is_given_up(); }
+  bool should_continue() const { return !is_refused() && !is_given_up(); }
 
   void find_pieces() {
     pieces_.clear();
@@ -96,11 +96,12 @@ class Purge {
   static void visit_large(std::size_t, std::size_t, std::size_t) {}
   void visit_other(std::size_t first, const engine::Span& span) {
     if (span.state != engine::SpanState::free) return;
-    constexpr std::size_t most = (std::size_t{4} << 20) / engine::page_bytes;
+    constexpr std::size_t maximum = (std::size_t{4} << 20) / engine::page_bytes;
     const std::size_t base = image_.map().base / engine::page_bytes;
     const std::size_t end = first + span.pages;
     for (std::size_t page = first; page < end;) {
-      const std::size_t piece_end = std::min(end, (base + page + most) / most * most - base);
+      const std::size_t piece_end =
+          std::min(end, (base + page + maximum) / maximum * maximum - base);
       const std::size_t resident =
           process_.resident_bytes({address_of(page), address_of(piece_end)});
       if (resident != 0)
@@ -117,17 +118,17 @@ class Purge {
 
   // For a while; then the process runs for longer than it was stopped.
   void stop_and_purge() {
-    constexpr useconds_t least_pause_us = 500;
+    constexpr useconds_t min_pause_us = 500;
     constexpr Nanoseconds pause_per_stop = 4;
     StoppedThreads threads{process_};
     expect_stopped(process_, threads, threads.stop());
     const bool is_purged = purge_while_stopped(threads);
-    threads.let_go();
+    threads.detach_all();
     const Nanoseconds stopped = threads.stopped_ns();
     longest_ns_ = std::max(longest_ns_, stopped);
     ++stops_;
     attempts_ = is_purged ? 0 : attempts_ + 1;
-    usleep(least_pause_us + static_cast<useconds_t>(pause_per_stop * stopped / ns_per_us));
+    usleep(min_pause_us + static_cast<useconds_t>(pause_per_stop * stopped / ns_per_us));
   }
 
   // False if a thread is inside the page heap, or none can make the calls.
@@ -180,7 +181,7 @@ class Purge {
 
 // A seccomp filter may kill the process for a system call that it does not make itself. If the
 // engine has purged memory before, the filter evidently allows it.
-void expect_no_sandbox(const Process& process, const EngineImage& image, bool is_forced) {
+void expect_unsandboxed(const Process& process, const EngineImage& image, bool is_forced) {
   const std::int64_t mode = process.status("Seccomp:");
   std::size_t given_back = 0;
   expect_readable(process, process.read(image.given_back_bytes(), given_back));
@@ -228,7 +229,7 @@ int purge_process(pid_t pid, bool is_forced, bool is_json, std::size_t& bytes) {
     fail(exit_missing,
          "purging another process works only on x86-64 so far: TSMALLOC_BACKGROUND=on, or "
          "ts_purge() in the program, works everywhere");
-  expect_no_sandbox(process, image, is_forced);
+  expect_unsandboxed(process, image, is_forced);
   Purge purge{process};
   purge.run();
   bytes = purge.bytes();
@@ -262,10 +263,10 @@ int purge(char** arguments) {
     }
   }
   std::size_t sum = 0;
-  if (line.processes().is_one()) return purge_process(line.pid(), is_forced, is_json, sum);
+  if (line.processes().is_single()) return purge_process(line.pid(), is_forced, is_json, sum);
   List<pid_t> pids;
   line.processes().list_or_fail(pids);
-  Answers<std::size_t> bytes{pids.count()};
+  SharedResults<std::size_t> bytes{pids.count()};
   const int status = Children{}.run(pids, [&](pid_t pid, std::size_t i) {
     return purge_process(pid, is_forced, is_json, bytes[i]);
   });

@@ -18,7 +18,7 @@ void RemoteOptions::write() {
   StoppedThreads threads{process_};
   expect_stopped(process_, threads, threads.stop());
   const bool is_written = write_words(threads);
-  threads.let_go();
+  threads.detach_all();
   expect_readable(process_, is_written);
 }
 

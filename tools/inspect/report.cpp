@@ -21,8 +21,8 @@ double percent(std::size_t part, std::size_t whole) {
 
 // Damaged memory may contain any numbers.
 std::int64_t whole(double bytes) {
-  constexpr double most = 1e18;
-  return bytes < most ? static_cast<std::int64_t>(bytes) : static_cast<std::int64_t>(most);
+  constexpr double maximum = 1e18;
+  return bytes < maximum ? static_cast<std::int64_t>(bytes) : static_cast<std::int64_t>(maximum);
 }
 
 std::size_t free_in(const Account::Class& c) { return c.slab_bytes - c.used_bytes; }
@@ -230,14 +230,14 @@ void take_report(pid_t pid, Process::Residency residency, Report& report, Strand
   Process process{pid};
   EngineImage image;
   expect_open(process, process.open(residency));
-  const Found found = image.find(process);
-  if (found == Found::unreadable) expect_engine(process, found);
-  const bool has_engine = found == Found::engine;
+  const EngineStatus found = image.find(process);
+  if (found == EngineStatus::unreadable) expect_engine(process, found);
+  const bool has_engine = found == EngineStatus::engine;
   report.has_shares = residency == Process::Residency::shares;
   report.reason = why_without_engine(process, found);
-  expect_readable(process,
-                  take_account(process, has_engine ? &image : nullptr, By::kernel, report.account,
-                               {report.has_shares ? &report.shares : nullptr, map}));
+  expect_readable(
+      process, take_account(process, has_engine ? &image : nullptr, AccountBasis::kernel,
+                            report.account, {report.has_shares ? &report.shares : nullptr, map}));
   if (!has_engine) return;
   sites.read(process, image);
   report.account.pinned = static_cast<std::size_t>(whole(sites.all().bytes));
@@ -261,19 +261,19 @@ constexpr Column columns_of_shares[] = {
 }  // namespace
 
 Reports::Reports(const List<pid_t>& pids, std::int64_t of_cgroup, bool prints_json, bool is_quiet)
-    : answers_{pids.count()}, of_cgroup_{of_cgroup} {
+    : results_{pids.count()}, of_cgroup_{of_cgroup} {
   status_ = Children{false, is_quiet}.run(pids, [&](pid_t pid, std::size_t i) {
     static Report report;
     static StrandedSites sites;
     take_report(pid, Process::Residency::shares, report, sites);
-    answers_[i] = report;
+    results_[i] = report;
     return prints_json && print_json(report, sites) != 0 ? exit_usage : 0;
   });
-  Report* const end = std::remove_if(answers_.begin(), answers_.end(),
+  Report* const end = std::remove_if(results_.begin(), results_.end(),
                                      [](const Report& each) { return each.account.pid == 0; });
-  std::sort(answers_.begin(), end,
+  std::sort(results_.begin(), end,
             [](const Report& a, const Report& b) { return a.shares.resident > b.shares.resident; });
-  count_ = static_cast<std::size_t>(end - answers_.begin());
+  count_ = static_cast<std::size_t>(end - results_.begin());
   for (const Report& each : *this) {
     for (const Part& part : parts) sum_.*part.bytes += each.shares.*part.bytes;
     sum_.resident += each.shares.resident;

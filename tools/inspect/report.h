@@ -98,8 +98,8 @@ class Reports {
   Reports(const List<pid_t>& pids, std::int64_t of_cgroup, bool prints_json, bool is_quiet = false);
 
   // Largest first.
-  const Report* begin() { return answers_.begin(); }
-  const Report* end() { return answers_.begin() + count_; }
+  const Report* begin() { return results_.begin(); }
+  const Report* end() { return results_.begin() + count_; }
   // The sum of the shares.
   const Account& sum() const { return sum_; }
   int status() const { return status_; }
@@ -108,7 +108,7 @@ class Reports {
   int print_sum_as_json() const;
 
  private:
-  Answers<Report> answers_;
+  SharedResults<Report> results_;
   std::size_t count_ = 0;
   std::size_t without_engine_ = 0;
   Account sum_;

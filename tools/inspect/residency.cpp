@@ -21,7 +21,7 @@ struct PageRegion {
   std::uint64_t begin, end, categories;
 };
 struct PageScan {
-  std::uint64_t size, flags, begin, end, walk_end, regions, region_count, most_pages;
+  std::uint64_t size, flags, begin, end, walk_end, regions, region_count, max_pages;
   std::uint64_t inverted, all_of, any_of, returned;
 };
 constexpr unsigned long page_scan = _IOWR('f', 16, PageScan);
@@ -32,13 +32,13 @@ constexpr std::uint64_t is_zero_page = 1 << 5;
 
 // With PAGEMAP_SCAN; false if the kernel lacks it.
 bool Process::scan_pages(const Range& range) {
-  PageRegion found[most_regions];
+  PageRegion found[max_regions];
   PageScan scan{};
   scan.size = sizeof scan;
   scan.begin = range.begin;
   scan.end = range.end;
   scan.regions = reinterpret_cast<std::uint64_t>(found);
-  scan.region_count = most_regions;
+  scan.region_count = max_regions;
   scan.all_of = is_present_page | is_zero_page;
   scan.inverted = is_zero_page;  // that is, which are not
   scan.returned = is_present_page;
@@ -52,10 +52,10 @@ bool Process::scan_pages(const Range& range) {
 
 // With entries of /proc/PID/pagemap, several at a time, on kernels before 6.7.
 void Process::read_pages(const Range& range) {
-  constexpr std::size_t most_entries = 8192;
-  static std::uint64_t entries[most_entries];
+  constexpr std::size_t max_entries = 8192;
+  static std::uint64_t entries[max_entries];
   const std::size_t first = range.begin / page_bytes();
-  const std::size_t count = std::min(most_entries, range.bytes() / page_bytes());
+  const std::size_t count = std::min(max_entries, range.bytes() / page_bytes());
   const ssize_t bytes = pread(pagemap_, entries, count * sizeof entries[0],
                               static_cast<off_t>(first * sizeof entries[0]));
   if (bytes <= 0) return;
@@ -64,7 +64,7 @@ void Process::read_pages(const Range& range) {
     if ((entries[i] & is_present) == 0) continue;
     const std::uintptr_t at = (first + i) * page_bytes();
     const bool continues = region_count_ != 0 && regions_[region_count_ - 1].end == at;
-    if (!continues && region_count_ == most_regions) break;
+    if (!continues && region_count_ == max_regions) break;
     if (!continues) regions_[region_count_++] = {at, at};
     regions_[region_count_ - 1].end += page_bytes();
   }
@@ -83,9 +83,9 @@ void Process::look_at_pages(const Range& range) {
 }
 
 void Process::take_cached(std::uintptr_t address) {
-  constexpr std::size_t most_of_block = ResidencyCache::block_bytes / 4096 / 2;
+  constexpr std::size_t max_per_block = ResidencyCache::block_bytes / 4096 / 2;
   window_.begin = window_.end = address / ResidencyCache::block_bytes * ResidencyCache::block_bytes;
-  while (region_count_ + most_of_block <= most_regions && cache_->is_cached(window_.end)) {
+  while (region_count_ + max_per_block <= max_regions && cache_->is_cached(window_.end)) {
     cache_->for_each_range(window_.end, [this](const Range& range) {
       const bool continues = region_count_ != 0 && regions_[region_count_ - 1].end == range.begin;
       if (!continues) regions_[region_count_++].begin = range.begin;
@@ -102,8 +102,8 @@ void Process::scan_or_read_pages(Range range) {
 // An address some mappings further on, within a mapping or at its end: the kernel need not scan
 // past the last one.
 std::uintptr_t Process::end_of_window(std::uintptr_t begin) {
-  const std::uintptr_t limit = begin + std::min(most_bytes, ~begin);
-  const std::size_t i = first_behind(limit);
+  const std::uintptr_t limit = begin + std::min(max_bytes, ~begin);
+  const std::size_t i = first_after(limit);
   if (i < mappings_.count() && mappings_[i].range.begin < limit) return limit;
   return mappings_[i - 1].range.end;
 }
@@ -114,7 +114,7 @@ std::size_t Process::resident_within(const Range& range) {
   std::size_t bytes = 0;
   for (std::uintptr_t at = range.begin; at < range.end;) {
     if (at < window_.begin || at >= window_.end) {
-      const std::size_t i = first_behind(at);
+      const std::size_t i = first_after(at);
       if (i == mappings_.count()) break;
       at = std::max(at, mappings_[i].range.begin);
       if (at >= range.end) break;

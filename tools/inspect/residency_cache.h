@@ -82,14 +82,14 @@ class ResidencyCache {
         const std::uintptr_t to = std::min(regions[r].end, of_block.end) - of_block.begin;
         units += block.add(from / unit_bytes, to / unit_bytes);
       }
-      block.is_cached = units >= most_units;
+      block.is_cached = units >= max_units;
     }
   }
 
  private:
   static constexpr std::size_t unit_bytes = 4096;  // an OS page, or a part of it
   static constexpr std::size_t units_of_block = block_bytes / unit_bytes;
-  static constexpr std::size_t most_units = units_of_block - units_of_block / 8;
+  static constexpr std::size_t max_units = units_of_block - units_of_block / 8;
   static constexpr std::size_t turns = 16;
 
   struct Block {

@@ -90,7 +90,7 @@ void try_all(const CommandLine& line) {
 }  // namespace
 
 int set_options(char** arguments) {
-  CommandLine line{"set", help_of_set, arguments, CommandLine::Takes::process_and_words};
+  CommandLine line{"set", help_of_set, arguments, CommandLine::Operands::process_and_words};
   while (const char* const option = line.next_option()) line.fail_at_option(option);
   Process process{line.pid()};
   EngineImage image;

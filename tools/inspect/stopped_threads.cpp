@@ -63,8 +63,8 @@ bool StoppedThreads::is_gone(pid_t thread) const {
   return name_end == nullptr || std::strchr("ZX", name_end[2]) != nullptr;
 }
 
-int StoppedThreads::seize_new_threads(bool& are_there) {
-  are_there = false;
+int StoppedThreads::seize_new_threads(bool& found_new) {
+  found_new = false;
   char path[64];
   format(path, sizeof path, "/proc/%d/task", process_.pid());
   DIR* const folder = opendir(path);
@@ -82,7 +82,7 @@ int StoppedThreads::seize_new_threads(bool& are_there) {
       break;
     }
     threads_.add({id, false, false, 0});
-    are_there = true;
+    found_new = true;
     ptrace(PTRACE_INTERRUPT, id, nullptr, nullptr);
   }
   closedir(folder);
@@ -113,7 +113,7 @@ int StoppedThreads::wait_for_all(Nanoseconds until) {
     } else if (thread.id == 0) {
       threads_.remove(thread);
     } else if (now_ns() > until) {
-      laggard_ = thread.id;
+      stuck_thread_ = thread.id;
       return ETIMEDOUT;
     } else {
       usleep(poll_us);
@@ -126,8 +126,8 @@ int StoppedThreads::stop_all() {
   stopped_at_ = now_ns();
   // Running threads start others. When all known ones are stopped and there are no others, none is
   // running.
-  for (bool are_there = true; are_there;) {
-    if (const int error = seize_new_threads(are_there); error != 0) return error;
+  for (bool found_new = true; found_new;) {
+    if (const int error = seize_new_threads(found_new); error != 0) return error;
     if (const int error = wait_for_all(stopped_at_ + patience); error != 0) return error;
   }
   return threads_.is_empty() ? ESRCH : 0;
@@ -142,16 +142,16 @@ int StoppedThreads::stop() {
   is_masked_ = true;
   int error = stop_all();
   for (int attempt = 1; error == ETIMEDOUT && attempt < attempts; ++attempt) {
-    let_stopped_go();
+    detach_stopped();
     usleep(pause_us);
     error = stop_all();
   }
-  if (error != 0) let_go();
+  if (error != 0) detach_all();
   return error;
 }
 
 // The others stay in the list, and still have to stop.
-void StoppedThreads::let_stopped_go() {
+void StoppedThreads::detach_stopped() {
   for (std::size_t i = 0; i < threads_.count();) {
     Thread& thread = threads_[i];
     if (thread.is_stopped || has_stopped(thread)) {
@@ -165,8 +165,8 @@ void StoppedThreads::let_stopped_go() {
   }
 }
 
-void StoppedThreads::let_go() {
-  let_stopped_go();
+void StoppedThreads::detach_all() {
+  detach_stopped();
   threads_.clear();  // one that stays in the kernel is released when this process ends
   if (is_masked_) sigprocmask(SIG_SETMASK, &former_mask_, nullptr);
   is_masked_ = false;

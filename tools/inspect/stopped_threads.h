@@ -26,7 +26,7 @@ class StoppedThreads {
   };
 
   explicit StoppedThreads(const Process& process) : process_{process} {}
-  ~StoppedThreads() { let_go(); }
+  ~StoppedThreads() { detach_all(); }
   StoppedThreads(const StoppedThreads&) = delete;
   StoppedThreads& operator=(const StoppedThreads&) = delete;
 
@@ -34,12 +34,12 @@ class StoppedThreads {
   // or an error number, and then they keep running: ESRCH if the process has ended, EPERM if it may
   // not be stopped, ETIMEDOUT if a thread stays in the kernel.
   int stop();
-  void let_go();
+  void detach_all();
 
   // Since they began to stop.
   Nanoseconds stopped_ns() const { return now_ns() - stopped_at_; }
   // The thread that did not stop.
-  pid_t laggard() const { return laggard_; }
+  pid_t stuck_thread() const { return stuck_thread_; }
   const Thread* begin() const { return threads_.begin(); }
   const Thread* end() const { return threads_.end(); }
 
@@ -48,10 +48,10 @@ class StoppedThreads {
 
  private:
   int stop_all();
-  int seize_new_threads(bool& are_there);
+  int seize_new_threads(bool& found_new);
   int wait_for_all(Nanoseconds until);
   bool has_stopped(Thread& thread);
-  void let_stopped_go();
+  void detach_stopped();
   bool is_gone(pid_t thread) const;
 
   const Process& process_;
@@ -59,7 +59,7 @@ class StoppedThreads {
   sigset_t former_mask_{};
   bool is_masked_ = false;
   Nanoseconds stopped_at_ = 0;
-  pid_t laggard_ = 0;
+  pid_t stuck_thread_ = 0;
 };
 
 }  // namespace ts

@@ -16,7 +16,7 @@ const char* name_of(const os::Module* module, const Process& process) {
   return slash != nullptr ? slash + 1 : module->path;
 }
 
-bool hands_on(const char* module) {
+bool is_allocator_module(const char* module) {
   constexpr const char* beginnings[] = {"libtsmalloc", "libstdc++.", "libc++."};
   return std::any_of(std::begin(beginnings), std::end(beginnings), [module](const char* beginning) {
     return std::strncmp(module, beginning, std::strlen(beginning)) == 0;
@@ -74,7 +74,7 @@ StrandedSites::Site StrandedSites::place_of(const Process& process,
     module = name_of(found, process);
     // An address within the call: return addresses follow it.
     offset = frames[i] - 1 - (found != nullptr ? found->begin - found->file_offset : 0);
-    if (!hands_on(module)) break;
+    if (!is_allocator_module(module)) break;
   }
   return {module, offset, {}};
 }

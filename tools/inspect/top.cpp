@@ -55,7 +55,7 @@ bool take_next_account(Process& process, const EngineImage& image, Account& acco
   const std::uintptr_t base = image.map().base;
   const auto take = [&] {
     if (map != nullptr) map->clear();
-    return take_account(process, &image, By::kernel, account, {nullptr, map});
+    return take_account(process, &image, AccountBasis::kernel, account, {nullptr, map});
   };
   cached.begin_look({base, base + image.committed_pages() * engine::page_bytes});
   process.trust(cached);
@@ -74,13 +74,13 @@ bool look(Watch& watch, pid_t pid) {
   Process process{pid};
   EngineImage image;
   const int error = process.open(Process::Residency::read);
-  const Found found = error == 0 ? image.find(process) : Found::unreadable;
+  const EngineStatus found = error == 0 ? image.find(process) : EngineStatus::unreadable;
   report.reason = why_without_engine(process, found);
   const bool is_taken =
-      found == Found::engine
+      found == EngineStatus::engine
           ? take_next_account(process, image, report.account, watch.has_map ? &map : nullptr)
-          : found != Found::unreadable &&
-                take_account(process, nullptr, By::kernel, report.account);
+          : found != EngineStatus::unreadable &&
+                take_account(process, nullptr, AccountBasis::kernel, report.account);
   if (!is_taken && watch.has_begun() && (error == 0 || error == ESRCH)) return false;
   if (!is_taken) {
     watch.end();
@@ -96,7 +96,7 @@ bool look(Watch& watch, pid_t pid) {
 
 int watch_process(Watch& watch, pid_t pid) {
   bool is_there = true;
-  while (watch.goes_on() && is_there) is_there = look(watch, pid);
+  while (watch.should_continue() && is_there) is_there = look(watch, pid);
   watch.end();
   if (!is_there)
     std::fprintf(stderr, "tsmalloc: process %d has ended, or can no longer be read\n", pid);
@@ -107,7 +107,7 @@ int watch_process(Watch& watch, pid_t pid) {
 int watch_processes(Watch& watch, const Processes& processes) {
   int status = 0;
   List<pid_t> pids;
-  while (watch.goes_on()) {
+  while (watch.should_continue()) {
     const bool is_first = !watch.has_begun();
     processes.list(pids);
     Reports reports{pids, processes.cgroup_anonymous(), watch.is_json, !is_first};
@@ -141,7 +141,7 @@ class Output {
            strerrordesc_np(errno));
     unlink(path);
   }
-  void become_standard() const {
+  void replace_standard_streams() const {
     if (descriptor_ < 0) return;
     dup2(descriptor_, STDOUT_FILENO);
     dup2(descriptor_, STDERR_FILENO);
@@ -174,7 +174,7 @@ bool has_begun(pid_t child) {
   for (int i = 0; i < patience && !has_ended(child); ++i, usleep(pause_us)) {
     Process process{child};
     EngineImage image;
-    if (process.open(Process::Residency::none) == 0 && image.find(process) == Found::engine)
+    if (process.open(Process::Residency::none) == 0 && image.find(process) == EngineStatus::engine)
       return true;
   }
   return false;
@@ -188,18 +188,18 @@ int watch_command(Watch& watch, char** command) {
   if (child < 0) fail(exit_missing, "cannot start a process: %s", strerrordesc_np(errno));
   if (child == 0) {
     watch.restore_signals();
-    output.become_standard();
+    output.replace_standard_streams();
     run_under("tsmalloc", command);
   }
   bool is_there = has_begun(child);
-  while (is_there && watch.goes_on()) is_there = !has_ended(child) && look(watch, child);
+  while (is_there && watch.should_continue()) is_there = !has_ended(child) && look(watch, child);
   watch.end();
   if (const int signal = watch.signal(); signal != 0) kill(child, signal);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   output.print();
-  constexpr int least_of_run = 126;  // it was not started, which was reported
-  if (!watch.has_begun() && !(WIFEXITED(status) && WEXITSTATUS(status) >= least_of_run))
+  constexpr int min_start_failure = 126;  // it was not started, which was reported
+  if (!watch.has_begun() && !(WIFEXITED(status) && WEXITSTATUS(status) >= min_start_failure))
     std::fprintf(stderr,
                  "tsmalloc: %s ended before it could be inspected, or did not use tsmalloc\n",
                  command[0]);
@@ -211,7 +211,7 @@ int watch_command(Watch& watch, char** command) {
 
 int top(char** arguments) {
   Watch watch;
-  CommandLine line{"top", help_of_top, arguments, CommandLine::Takes::processes_or_command};
+  CommandLine line{"top", help_of_top, arguments, CommandLine::Operands::processes_or_command};
   while (const char* const option = line.next_option()) {
     if (std::strcmp(option, "--interval") == 0) {
       watch.seconds = line.next_number(option, 0.001);
@@ -226,7 +226,7 @@ int top(char** arguments) {
     }
   }
   if (line.command() != nullptr) return watch_command(watch, line.command());
-  if (line.processes().is_one() || watch.has_map) return watch_process(watch, line.pid());
+  if (line.processes().is_single() || watch.has_map) return watch_process(watch, line.pid());
   return watch_processes(watch, line.processes());
 }
 

@@ -65,7 +65,7 @@ Examples:
 Permissions and exit status: as for explain. A process without tsmalloc has no stats.
 )";
 
-constexpr char one_form[] = "only one output format at a time";
+constexpr char one_format[] = "only one output format at a time";
 
 int print_map_text(const Report& report, const StrandedSites& sites, const List<MapPiece>& map) {
   const Account& account = report.account;
@@ -107,17 +107,17 @@ HeapMeasures measures_of(const Account& account) {
 // False if the process has ended.
 bool print_stats(Process& process, const EngineImage& image, int format) {
   static Account account;
-  if (!take_account(process, &image, By::tables, account)) return false;
+  if (!take_account(process, &image, AccountBasis::tables, account)) return false;
   expect_written(write_stats(measures_of(account), STDOUT_FILENO, format));
   return true;
 }
 
 // Through another of its threads, if the one used so far has ended.
-bool print_anew(pid_t pid, int format) {
+bool reopen_and_print(pid_t pid, int format) {
   Process process{pid};
   EngineImage image;
-  return process.open(Process::Residency::none) == 0 && image.find(process) == Found::engine &&
-         print_stats(process, image, format);
+  return process.open(Process::Residency::none) == 0 &&
+         image.find(process) == EngineStatus::engine && print_stats(process, image, format);
 }
 
 // ---- of several processes ----
@@ -149,7 +149,7 @@ void fill_text(StatsText& text, const Account& account, int format) {
 
 // Prints the header of each metric once, followed by every process's values: the lines of all
 // processes are alike.
-void print_prometheus_of(const Answers<Account>& accounts) {
+void print_prometheus_of(const SharedResults<Account>& accounts) {
   List<StatsText> texts;
   for (const Account& account : accounts) {
     if (account.pid != 0) fill_text(texts.add({}), account, TSMALLOC_PROMETHEUS);
@@ -179,13 +179,13 @@ void print_prometheus_of(const Answers<Account>& accounts) {
 int print_stats_of_all(const Processes& processes, int format) {
   List<pid_t> pids;
   processes.list_or_fail(pids);
-  Answers<Account> accounts{pids.count()};
+  SharedResults<Account> accounts{pids.count()};
   const int status = Children{}.run(pids, [&](pid_t pid, std::size_t i) {
     static Account account;
     Process process{pid};
     EngineImage image;
     open_engine(process, Process::Residency::none, image);
-    expect_readable(process, take_account(process, &image, By::tables, account));
+    expect_readable(process, take_account(process, &image, AccountBasis::tables, account));
     accounts[i] = account;
     return 0;
   });
@@ -225,7 +225,7 @@ int stats(char** arguments) {
     } else if (is("--count")) {
       count = line.next_number(option, 1);
     } else if (is("--json") || is("--prometheus")) {
-      if (format != TSMALLOC_TEXT) line.fail_at(option, one_form);
+      if (format != TSMALLOC_TEXT) line.fail_at(option, one_format);
       format = is("--json") ? TSMALLOC_JSON : TSMALLOC_PROMETHEUS;
     } else {
       line.fail_at_option(option);
@@ -240,7 +240,7 @@ int stats(char** arguments) {
     const timespec at{next / ns_per_second, next % ns_per_second};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0) continue;
   };
-  if (!line.processes().is_one()) {
+  if (!line.processes().is_single()) {
     int status = print_stats_of_all(line.processes(), format);
     for (double printed = 1; !is_once && (count == 0 || printed < count); ++printed) {
       wait();
@@ -254,8 +254,9 @@ int stats(char** arguments) {
   expect_readable(process, print_stats(process, image, format));
   for (double printed = 1; !is_once && (count == 0 || printed < count); ++printed) {
     wait();
-    if (image.look_again(process) == Found::engine && print_stats(process, image, format)) continue;
-    if (print_anew(process.pid(), format)) continue;
+    if (image.reload(process) == EngineStatus::engine && print_stats(process, image, format))
+      continue;
+    if (reopen_and_print(process.pid(), format)) continue;
     std::fprintf(stderr, "tsmalloc: process %d has ended, or now runs another program\n",
                  process.pid());
     break;
@@ -271,7 +272,7 @@ int explain(char** arguments) {
   while (const char* const option = line.next_option()) {
     const auto is = [option](const char* name) { return std::strcmp(option, name) == 0; };
     if (is("--json") || is("--prometheus")) {
-      if (form != Form::text) line.fail_at(option, one_form);
+      if (form != Form::text) line.fail_at(option, one_format);
       form = is("--json") ? Form::json : Form::prometheus;
     } else if (is("--map")) {
       has_map = true;
@@ -285,7 +286,7 @@ int explain(char** arguments) {
   if (has_map && form == Form::prometheus) line.fail_at("--prometheus", "it has no map");
   static Report report;
   static StrandedSites sites;
-  if (!line.processes().is_one() && !has_map) {
+  if (!line.processes().is_single() && !has_map) {
     List<pid_t> pids;
     line.processes().list_or_fail(pids);
     Reports reports{pids, line.processes().cgroup_anonymous(), form == Form::json};

@@ -46,8 +46,8 @@ bool is_unicode() {
 // A line of the screen: three numbers, their meaning, and a bar in the remaining width.
 constexpr std::size_t number_columns = 28;
 constexpr int meaning_columns = 53;
-constexpr std::size_t most_bar_columns = 40;
-constexpr std::size_t least_bar_columns = 5;
+constexpr std::size_t max_bar_columns = 40;
+constexpr std::size_t min_bar_columns = 5;
 
 constexpr char plain[] = "\033[0m";
 constexpr char bold[] = "\033[1m";
@@ -75,7 +75,7 @@ void Watch::begin_with_command() {
 
 void Watch::restore_signals() const { sigprocmask(SIG_SETMASK, &former_mask_, nullptr); }
 
-bool Watch::goes_on() {
+bool Watch::should_continue() {
   begin();
   const Nanoseconds now = now_ns();
   const auto interval = static_cast<Nanoseconds>(seconds * static_cast<double>(ns_per_second));
@@ -130,18 +130,18 @@ void Watch::end() const {
 
 // Resident memory in the last samples, scaled to their maximum.
 void Watch::print_history() const {
-  const std::size_t first = shown_ < most_history ? 0 : shown_ + 1 - most_history;
-  std::size_t most = 1;
-  for (const std::size_t bytes : history_) most = std::max(most, bytes);
+  const std::size_t first = shown_ < max_history ? 0 : shown_ + 1 - max_history;
+  std::size_t maximum = 1;
+  for (const std::size_t bytes : history_) maximum = std::max(maximum, bytes);
   static constexpr const char* blocks[] = {"\u2581", "\u2582", "\u2583", "\u2584",
                                            "\u2585", "\u2586", "\u2587", "\u2588"};
   static constexpr const char* letters[] = {"_", "_", ".", "-", "-", "=", "=", "#"};
   constexpr std::size_t levels = std::size(blocks);
   for (std::size_t look = first; look <= shown_; ++look) {
-    const std::size_t level = history_[look % most_history] * (levels - 1) / most;
+    const std::size_t level = history_[look % max_history] * (levels - 1) / maximum;
     std::fputs(has_blocks_ ? blocks[level] : letters[level], stdout);
   }
-  std::printf("  peak %.1f MiB%s", mib(most), clear_line);
+  std::printf("  peak %.1f MiB%s", mib(maximum), clear_line);
 }
 
 void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
@@ -162,7 +162,7 @@ void Watch::print_bar(const Part& part, std::size_t bytes, std::size_t whole,
 
 void Watch::begin_page(const Account& account) {
   if (!has_begun()) std::fputs(begin_screen, stdout);
-  history_[shown_ % most_history] = account.resident;
+  history_[shown_ % max_history] = account.resident;
   std::printf("%s%s", go_home, has_colours_ ? bold : "");
   if (account.pid != 0) std::printf("Process %d (%s): ", account.pid, account.command);
   std::printf("%.1f MiB resident, tsmalloc's %.1f", mib(account.resident), mib(account.engine()));
@@ -181,20 +181,20 @@ int Watch::show_screen(const Report& report, const List<MapPiece>& map) {
   const Account& account = report.account;
   begin_page(account);
   if (has_map && account.has_engine) {
-    constexpr std::size_t rows_beside = 14;
+    constexpr std::size_t other_rows = 14;
     print_map(account, map, terminal_columns(),
-              std::max(terminal_rows(), 2 * rows_beside) - rows_beside, has_colours_, clear_line);
+              std::max(terminal_rows(), 2 * other_rows) - other_rows, has_colours_, clear_line);
     return end_page();
   }
   constexpr std::size_t text_columns = number_columns + meaning_columns;
-  const std::size_t width = std::min(terminal_columns(), text_columns + most_bar_columns);
+  const std::size_t width = std::min(terminal_columns(), text_columns + max_bar_columns);
   std::printf("     MiB   change   so far%s", clear_line);
   for (const Part& part : parts) {
     const std::size_t bytes = account.*part.bytes;
     if (!account.has_engine && part.use != Use::outside) continue;
     std::printf("%8.1f%+9.1f%+9.1f  %-*s", mib(bytes), change(bytes, before_.*part.bytes),
                 change(bytes, first_.*part.bytes), meaning_columns, part.meaning);
-    if (width >= text_columns + least_bar_columns)
+    if (width >= text_columns + min_bar_columns)
       print_bar(part, bytes, account.resident, width - text_columns);
     std::fputs(clear_line, stdout);
   }

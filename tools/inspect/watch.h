@@ -19,7 +19,7 @@ class Watch {
   bool has_map = false;
 
   // Waits, except the first time. False if that was the last time, or a signal ended it.
-  bool goes_on();
+  bool should_continue();
   bool has_begun() const { return shown_ != 0; }
 
   // For a command that this process starts, which may use the terminal too. Call before starting
@@ -54,8 +54,8 @@ class Watch {
   bool has_screen_ = false;
   bool has_colours_ = false;
   bool has_blocks_ = false;  // the terminal uses Unicode
-  static constexpr std::size_t most_history = 60;
-  std::size_t history_[most_history] = {};  // resident bytes, by sample number
+  static constexpr std::size_t max_history = 60;
+  std::size_t history_[max_history] = {};  // resident bytes, by sample number
   Account first_;
   Account before_;
 };

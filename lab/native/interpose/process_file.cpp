@@ -87,11 +87,11 @@ bool has_begun() {
 // pthread_create itself allocates.
 Begin begin_process(const char* variable) {
   const bool is_first = fork_mark.load(std::memory_order_acquire) == nullptr;
-  if (is_first && environ == nullptr) return Begin::not_now;
-  if (is_first && !make_fork_mark()) return Begin::not_now;
+  if (is_first && environ == nullptr) return Begin::try_later;
+  if (is_first && !make_fork_mark()) return Begin::try_later;
   unsigned char unset = 0;
   if (!fork_mark.load(std::memory_order_relaxed)->compare_exchange_strong(unset, 1)) {
-    return Begin::not_now;
+    return Begin::try_later;
   }
   if (!is_first) return Begin::forked;
   read_surroundings(variable);

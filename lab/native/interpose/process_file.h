@@ -13,9 +13,9 @@ namespace ts {
 bool has_begun();
 
 enum class Begin {
-  not_now,  // another thread does it, or libc is not ready and a later call will retry
-  first,    // the caller must create the record of this program image
-  forked    // the same, in a forked child, whose memory is a copy of its parent's
+  try_later,  // another thread does it, or libc is not ready and a later call will retry
+  first,      // the caller must create the record of this program image
+  forked      // the same, in a forked child, whose memory is a copy of its parent's
 };
 
 // variable: the environment variable with the directory.

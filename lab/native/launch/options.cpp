@@ -36,14 +36,14 @@ constexpr char common_help_text[] =
 void add_preload(Options& options, const char* library) {
   if (options.preload_count == max_preloads) fail_usage({"too many libraries to preload."});
   Preload& preload = options.preloads[options.preload_count++];
-  const bool loader_searches_for_it = std::strchr(library, '/') == nullptr;
-  if (loader_searches_for_it) {
+  const bool is_searched_by_loader = std::strchr(library, '/') == nullptr;
+  if (is_searched_by_loader) {
     format(preload.resolved, sizeof preload.resolved, "%s", library);
   } else if (realpath(library, preload.resolved) == nullptr) {
     fail_usage({"cannot preload '", library, "': ", std::strerror(errno), "."});
   }
   char directory[PATH_MAX] = "";
-  const bool is_relative = !loader_searches_for_it && library[0] != '/';
+  const bool is_relative = !is_searched_by_loader && library[0] != '/';
   if (is_relative && getcwd(directory, sizeof directory) == nullptr) {
     fail_internal("cannot determine the current directory", errno);
   }
@@ -99,7 +99,7 @@ constexpr Option common_options[] = {
     {"parent", end_with_parent},
     {"help", [](const char*) { print_help(*tool_help); }, true},
 };
-constexpr std::size_t most_options = 16;
+constexpr std::size_t max_options = 16;
 
 }  // namespace
 
@@ -111,23 +111,23 @@ void fail_usage(std::initializer_list<const char*> pieces) {
 }
 
 Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns) {
-  constexpr double most = 1e8;  // three years in seconds: far from overflowing Nanoseconds
+  constexpr double maximum = 1e8;  // three years in seconds: far from overflowing Nanoseconds
   char* tail = nullptr;
   const double number = std::strtod(text, &tail);
   const bool is_number = tail != text && *tail == '\0';
-  if (!is_number || !(number >= 0) || number > most) {
+  if (!is_number || !(number >= 0) || number > maximum) {
     fail_usage({option, " must be a number from 0 to 100000000, not '", text, "'."});
   }
   return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
 }
 
-std::int64_t parse_whole(const char* option, const char* text, std::int64_t most) {
+std::int64_t parse_whole(const char* option, const char* text, std::int64_t maximum) {
   char* tail = nullptr;
   errno = 0;
   const long long number = std::strtoll(text, &tail, 10);
-  if (tail == text || *tail != '\0' || errno != 0 || number < 0 || number > most) {
+  if (tail == text || *tail != '\0' || errno != 0 || number < 0 || number > maximum) {
     char limit[24];
-    format(limit, sizeof limit, "%lld", static_cast<long long>(most));
+    format(limit, sizeof limit, "%lld", static_cast<long long>(maximum));
     fail_usage({option, " must be a whole number from 0 to ", limit, ", not '", text, "'."});
   }
   return number;
@@ -143,9 +143,9 @@ Nanoseconds parse_timeout(const char* text) {
 
 int apply_options(int argument_count, char** arguments, const char* order,
                   std::span<const Option> options) {
-  constexpr int first = 256;                    // not a letter's
-  option known[most_options + 1] = {};          // ended by an empty entry
-  char letters[1 + 2 * most_options + 1] = {};  // likewise
+  constexpr int first = 256;                   // not a letter's
+  option known[max_options + 1] = {};          // ended by an empty entry
+  char letters[1 + 2 * max_options + 1] = {};  // likewise
   char* end = stpcpy(letters, order);
   for (std::size_t i = 0; i < options.size(); ++i) {
     const Option& each = options[i];
@@ -172,7 +172,7 @@ void parse_options(int argument_count, char** arguments, const ToolHelp& help,
                    std::span<const Option> own_options, Options& options) {
   tool_help = &help;
   found = &options;
-  Option all[most_options];
+  Option all[max_options];
   Option* const own = std::copy(std::begin(common_options), std::end(common_options), all);
   Option* const end = std::copy(own_options.begin(), own_options.end(), own);
   // "+": the first word that is not an option begins the command, so the command's own options are

@@ -68,7 +68,7 @@ void parse_options(int argument_count, char** arguments, const ToolHelp& help,
 // For a tool's own options; each exits if the text is invalid.
 Nanoseconds parse_timeout(const char* text);
 Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns);
-std::int64_t parse_whole(const char* option, const char* text, std::int64_t most);
+std::int64_t parse_whole(const char* option, const char* text, std::int64_t maximum);
 
 // The parts of the message: what is wrong, and with which argument.
 [[noreturn]] void fail_usage(std::initializer_list<const char*> pieces);

@@ -19,7 +19,7 @@ namespace {
 constexpr Nanoseconds linger_ns = 1 * ns_per_second;           // for what the root left running
 constexpr Nanoseconds terminate_grace_ns = 2 * ns_per_second;  // between SIGTERM and SIGKILL
 constexpr Nanoseconds kill_round_ns = 10 * ns_per_ms;          // a fork may have slipped through
-constexpr Nanoseconds kill_patience_ns = 10 * ns_per_second;   // it is stuck in the kernel
+constexpr Nanoseconds kill_timeout_ns = 10 * ns_per_second;    // it is stuck in the kernel
 constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // A signal that is ignored from the start (nohup, a shell's background job) stays ignored.
@@ -132,7 +132,7 @@ void TreeEnd::terminate() {
 void TreeEnd::kill_all() {
   if (phase_ != Phase::killing) {
     phase_ = Phase::killing;
-    give_up_ns_ = now_ns() + kill_patience_ns;
+    give_up_ns_ = now_ns() + kill_timeout_ns;
     is_counting_left_behind_ = root_ended_;
   }
   deadline_ns_ = now_ns() + kill_round_ns;

@@ -75,7 +75,7 @@ class Supervisor {
 
  private:
   bool reap();  // false when there is no child left
-  void look_around();
+  void run_due_checks();
 
   TreeEnd end_;
   Usage usage_;
@@ -94,7 +94,7 @@ bool Supervisor::reap() {
   return ended == 0;  // otherwise ECHILD
 }
 
-void Supervisor::look_around() {
+void Supervisor::run_due_checks() {
   const Nanoseconds now = now_ns();
   if (preload_proof_.due_ns() <= now && !end_.root_ended()) preload_proof_.look(child.pid);
   if (sampler_.due_ns() <= now) sampler_.sample(end_.tree());
@@ -103,7 +103,7 @@ void Supervisor::look_around() {
 void Supervisor::run() {
   while (reap() && !end_.gives_up()) {
     end_.pass_deadline_if_due();
-    look_around();
+    run_due_checks();
     end_.wait(std::min(end_.root_ended() ? never_ns : preload_proof_.due_ns(), sampler_.due_ns()));
   }
 }
@@ -187,7 +187,7 @@ constexpr Option own_options[] = {
      }},
     {"series", [](const char* argument) {
        sampling.series_points =
-           static_cast<std::size_t>(parse_whole("--series", argument, Series::most_points));
+           static_cast<std::size_t>(parse_whole("--series", argument, Series::max_points));
      }}};
 
 int measure(int argument_count, char** arguments) {

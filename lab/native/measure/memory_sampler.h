@@ -43,9 +43,9 @@ class Series {
     Nanoseconds time_ns;  // since the start of the run
     std::int64_t bytes;
   };
-  static constexpr std::size_t most_points = 10'000;
+  static constexpr std::size_t max_points = 10'000;
 
-  // capacity 0: takes nothing. At most most_points.
+  // capacity 0: takes nothing. At most max_points.
   explicit Series(std::size_t capacity) : capacity_{capacity} {}
 
   void add(Point point) {
@@ -70,7 +70,7 @@ class Series {
   std::size_t count_ = 0;
   std::size_t offered_ = 0;
   std::size_t stride_ = 1;
-  Point points_[most_points] = {};
+  Point points_[max_points] = {};
 };
 
 struct SamplingOptions {

@@ -21,8 +21,8 @@ const char* path_of(const char* maps_line) {
 }
 
 bool is_same_library(const char* asked, const char* mapped) {
-  const bool loader_searched_for_it = std::strchr(asked, '/') == nullptr;
-  return std::strcmp(asked, loader_searched_for_it ? base_name(mapped) : mapped) == 0;
+  const bool was_searched_by_loader = std::strchr(asked, '/') == nullptr;
+  return std::strcmp(asked, was_searched_by_loader ? base_name(mapped) : mapped) == 0;
 }
 
 }  // namespace
@@ -68,16 +68,16 @@ void PreloadProof::look(pid_t process) {
   const Nanoseconds begin = cpu_time_ns();
   const MapsSummary summary = read_maps(process);
   const bool is_static = summary.is_complete && !summary.has_interpreter;
-  bool is_everything_known = true;
+  bool all_known = true;
   for (std::size_t i = 0; i < options_.preload_count; ++i) {
     if (verdicts_[i] == Mapped::unknown && (is_static || summary.has_libc)) {
       if (is_missing_[i]) verdicts_[i] = Mapped::no;
       is_missing_[i] = true;
     }
-    if (verdicts_[i] == Mapped::unknown) is_everything_known = false;
+    if (verdicts_[i] == Mapped::unknown) all_known = false;
   }
   wait_ns_ *= 2;
-  due_ns_ = is_everything_known ? never_ns : now_ns() + wait_ns_;
+  due_ns_ = all_known ? never_ns : now_ns() + wait_ns_;
   cost_ns_ += cpu_time_ns() - begin;
 }
 

@@ -11,7 +11,7 @@
 // - an allocation whose block the same thread just got from a nested call belongs to that call;
 // - a block that the same thread is already freeing is not freed again;
 // - an operator new that needs another size than the nested call gets (0 bytes become 1, sizes are
-//   rounded up to the alignment) leaves a wish, and the nested call records that size if it fits.
+//   rounded up to the alignment) is noted, and the nested call records that size if it fits.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,8 @@ class Call {
   static record::RawKind kind_of(Entry entry, unsigned log2);
 
   void give_back(record::ImagePlace& image);
-  void note_wish(std::size_t bytes) const;
-  bool is_wish_for(std::size_t bytes) const;
+  void note_operator_request(std::size_t bytes) const;
+  bool is_from_operator_request(std::size_t bytes) const;
   void write_allocation(record::ImagePlace& image, void* block, std::size_t bytes) const;
 
   Entry entry_;
@@ -68,7 +68,7 @@ inline Call::Call(Entry entry, void* block, std::size_t bytes, std::size_t align
     give_back(*image);
   } else {
     record::self.newest = nullptr;
-    if (entry == Entry::operator_new) note_wish(bytes);
+    if (entry == Entry::operator_new) note_operator_request(bytes);
   }
 }
 
@@ -89,12 +89,12 @@ inline void Call::give_back(record::ImagePlace& image) {
   }
 }
 
-inline void Call::note_wish(std::size_t bytes) const {
+inline void Call::note_operator_request(std::size_t bytes) const {
   const std::size_t mask = (std::size_t{1} << log2_alignment_) - 1;
   if (bytes != 0 && (bytes & mask) == 0) return;  // no request for another size has a reason
   record::self.wanted_bytes = bytes;
   record::self.wanted_log2 = log2_alignment_;
-  record::self.has_wish = 1;
+  record::self.has_operator_request = 1;
 }
 
 inline void Call::finish(void* block, std::size_t bytes) {
@@ -114,8 +114,8 @@ inline void Call::finish(void* block, std::size_t bytes) {
   }
 }
 
-// Whether a request for this many bytes can come from the wish.
-inline bool Call::is_wish_for(std::size_t bytes) const {
+// Whether a request for this many bytes can come from the noted operator new.
+inline bool Call::is_from_operator_request(std::size_t bytes) const {
   const record::Thread& self = record::self;
   const std::uint64_t more = bytes - self.wanted_bytes;
   if (self.wanted_log2 == 0) return log2_alignment_ == 0 && more <= 1;
@@ -131,12 +131,12 @@ inline void Call::write_allocation(record::ImagePlace& image, void* block,
   const void* const mark = block != nullptr ? block : refusal();
   if (self.newest == mark) return;  // a nested call's
   unsigned log2 = log2_alignment_;
-  if (self.has_wish != 0) [[unlikely]] {
-    if (is_wish_for(bytes)) {
+  if (self.has_operator_request != 0) [[unlikely]] {
+    if (is_from_operator_request(bytes)) {
       bytes = self.wanted_bytes;
       log2 = self.wanted_log2;
     }
-    self.has_wish = 0;
+    self.has_operator_request = 0;
   }
   const record::RawKind kind = block != nullptr ? kind_of(entry_, log2) : record::RawKind::refused;
   record::write_event(image, kind, number_of(block), bytes, log2);

@@ -111,9 +111,9 @@ bool is_in_another_pid_namespace(const Ring& ring) {
 
 ImagePlace* claim_place(Ring& ring, std::int32_t pid) {
   for (ImagePlace& place : ring.images) {
-    std::int32_t nobodys = 0;
+    std::int32_t unclaimed = 0;
     // acquire: pairs with the release by which the collector frees the place; its zeros are seen
-    if (place.claimed_by.compare_exchange_strong(nobodys, pid, std::memory_order_acquire,
+    if (place.claimed_by.compare_exchange_strong(unclaimed, pid, std::memory_order_acquire,
                                                  std::memory_order_relaxed)) {
       return &place;
     }

@@ -47,7 +47,7 @@ void note_exit() {
 // A thread that forbids itself to read the processor's counter, or to make system calls, would be
 // killed if we did so. Only prctl is watched: what a filter set with seccomp(2) itself forbids
 // matters only when the ring is full, and then no more than for any other lock.
-void obey(int operation, unsigned long argument) {
+void before_prctl(int operation, unsigned long argument) {
   if (operation == PR_SET_TSC && argument == PR_TSC_SIGSEGV) {
     may_read_clock.store(false, std::memory_order_relaxed);
   }
@@ -107,7 +107,7 @@ int prctl(int operation, ...) noexcept {
   unsigned long arguments[4];
   for (unsigned long& argument : arguments) argument = va_arg(list, unsigned long);
   va_end(list);
-  ts::record::obey(operation, arguments[0]);
+  ts::record::before_prctl(operation, arguments[0]);
   return ts::record::next_prctl.get()(operation, arguments[0], arguments[1], arguments[2],
                                       arguments[3]);
 }

@@ -117,8 +117,8 @@ struct alignas(64) ImagePlace {
   std::atomic<std::uint64_t> wait_ns;
 };
 
-inline constexpr std::size_t most_images = 2048;    // at the same time
-inline constexpr std::size_t most_chunks = 65'536;  // 256 MiB
+inline constexpr std::size_t max_images = 2048;    // at the same time
+inline constexpr std::size_t max_chunks = 65'536;  // 256 MiB
 
 enum class RingClock : std::uint32_t {
   cycles,  // the processor's counter, if it runs at one speed
@@ -149,12 +149,12 @@ struct alignas(chunk_bytes) Ring {
   std::atomic<std::uint32_t> images_without_place;    // relaxed
   std::atomic<std::uint32_t> images_without_mapping;  // relaxed: because of an address space limit
 
-  alignas(64) ImagePlace images[most_images];
+  alignas(64) ImagePlace images[max_images];
 
   // 1 + the index of the image's place; 0: free. Taken by compare-and-swap, acquire: pairs with the
   // release by which the collector returns it; the chunk is seen zeroed. One step both takes it and
   // says for which process, so a process killed right after it loses nothing.
-  std::atomic<std::uint32_t> owners[most_chunks];
+  std::atomic<std::uint32_t> owners[max_chunks];
 
   Chunk* chunks() { return reinterpret_cast<Chunk*>(this + 1); }
 

@@ -15,10 +15,10 @@ namespace ts::record {
 namespace {
 
 constexpr long nap_ns = 100'000'000;  // a wait for room ends then, whatever was missed
-constexpr int most_spins = 64;  // before the first wait: the collector may be about to return one
+constexpr int max_spins = 64;  // before the first wait: the collector may be about to return one
 // The collector comes by at least ten times a second. If it has not for this long, it was killed.
-constexpr std::uint64_t most_idle_naps = 100;
-constexpr std::uint64_t most_idle_spins = 200'000'000;  // if naps are forbidden
+constexpr std::uint64_t max_idle_naps = 100;
+constexpr std::uint64_t max_idle_spins = 200'000'000;  // if naps are forbidden
 
 void pause_processor() {
 #ifdef __x86_64__
@@ -67,8 +67,8 @@ Chunk* wait_for_chunk(ImagePlace& image) {
   Ring& ring = *own_ring.load(std::memory_order_acquire);
   std::uint64_t rounds = ring.rounds.load(std::memory_order_relaxed);
   const bool can_nap = may_call_system.load(std::memory_order_relaxed);
-  const std::uint64_t most_idle = can_nap ? most_idle_naps : most_idle_spins;
-  for (std::uint64_t idle = 0; idle < most_idle;) {
+  const std::uint64_t max_idle = can_nap ? max_idle_naps : max_idle_spins;
+  for (std::uint64_t idle = 0; idle < max_idle;) {
     ring.waiting.fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t seen = ring.given_back.load(std::memory_order_seq_cst);
     Chunk* const chunk = claim_chunk(image);
@@ -87,7 +87,7 @@ Chunk* wait_for_chunk(ImagePlace& image) {
 }
 
 Chunk* get_chunk(ImagePlace& image) {
-  for (int i = 0; i < most_spins; ++i) {
+  for (int i = 0; i < max_spins; ++i) {
     Chunk* const chunk = claim_chunk(image);
     if (chunk != nullptr) return chunk;
     pause_processor();

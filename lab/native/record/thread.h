@@ -32,7 +32,7 @@ struct Thread {
   std::uint64_t wanted_bytes;  // see call.h
   std::uint64_t seen_now;      // the ring's time when it last read the clock
   std::uint32_t wanted_log2;
-  std::uint32_t has_wish;
+  std::uint32_t has_operator_request;
   std::uint32_t number;         // 1 + the number within its image; 0: none yet
   std::uint32_t former_number;  // the same, after its end was recorded
   std::uint32_t fork_number;    // of the current fork

@@ -29,8 +29,8 @@ struct Start {
 };
 
 // If all are in use, a thread begins unannounced.
-constexpr std::size_t most_starts = 1024;
-constinit Start starts[most_starts]{};
+constexpr std::size_t max_starts = 1024;
+constinit Start starts[max_starts]{};
 
 constinit pthread_key_t end_key = 0;
 constinit bool has_end_key = false;

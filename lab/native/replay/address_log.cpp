@@ -9,17 +9,17 @@
 
 namespace ts::replay {
 
-int AddressLog::open(const char* path, std::uint64_t most, std::uint64_t frames) {
+int AddressLog::open(const char* path, std::uint64_t maximum, std::uint64_t frames) {
   if (path == nullptr) return 0;
   file_ = ::open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file_ < 0) return errno;
-  bytes_ = (most + 1) * sizeof(LoggedAddress);
+  bytes_ = (maximum + 1) * sizeof(LoggedAddress);
   // Allocates disk space, so that a full disk is an error here, and not a signal later.
   if (const int error = posix_fallocate(file_, 0, static_cast<off_t>(bytes_))) return error;
   void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (mapped == MAP_FAILED) return errno;
   entries_ = static_cast<LoggedAddress*>(mapped);
-  return frames_.open(path, frames, most);
+  return frames_.open(path, frames, maximum);
 }
 
 int AddressLog::close() {

@@ -22,7 +22,7 @@ class AddressLog {
  public:
   // path: null for no log. most: the maximum number of entries. frames: how often to query which
   // pages are resident. Returns an error number.
-  int open(const char* path, std::uint64_t most, std::uint64_t frames);
+  int open(const char* path, std::uint64_t maximum, std::uint64_t frames);
 
   void add(const void* block, std::uint64_t size, std::uint32_t thread) {
     if (entries_ == nullptr || block == nullptr) return;

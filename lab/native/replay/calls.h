@@ -81,7 +81,7 @@ class Calls {
 
   template <class Call>
   void* timed(ThreadRun& thread, plan::Kind kind, Call&& call) const {
-    Latency* const latency = thread.berth->latency;
+    Latency* const latency = thread.resources->latency;
     if (latency == nullptr) return call();
     const std::uint64_t begin = clock_.now();
     void* const block = call();

@@ -3,7 +3,7 @@
 
 namespace ts::replay {
 void Clock::calibrate() {
-  has_counter_ = counts_at_one_rate();
+  has_counter_ = has_invariant_counter();
   if (!has_counter_) return;
   const Nanoseconds begin_ns = now_ns();
   const std::uint64_t begin = now();

@@ -18,21 +18,21 @@ using plan::Operation;
 
 namespace {
 
-std::uint64_t most_slots(const plan::Plan& plan) {
-  std::uint64_t most = 0;
-  for (std::size_t i = 0; i < plan.images(); ++i) most = std::max(most, plan.image(i).slots);
-  return most;
+std::uint64_t max_slots(const plan::Plan& plan) {
+  std::uint64_t maximum = 0;
+  for (std::size_t i = 0; i < plan.images(); ++i) maximum = std::max(maximum, plan.image(i).slots);
+  return maximum;
 }
 
 }  // namespace
 
-World::World(const plan::Plan& the_plan, const Settings& the_settings, const Tickets& the_tickets,
-             const Clock& the_clock)
+ReplayContext::ReplayContext(const plan::Plan& the_plan, const Settings& the_settings,
+                             const Tickets& the_tickets, const Clock& the_clock)
     : plan{the_plan},
       settings{the_settings},
       tickets{the_tickets},
       clock{the_clock},
-      slots{most_slots(the_plan), Backing::resident_private},
+      slots{max_slots(the_plan), Backing::resident_private},
       results{the_plan.images(), Backing::shared},
       first_samples{the_plan.images() + std::size_t{1}, Backing::shared},
       samples{
@@ -48,15 +48,15 @@ World::World(const plan::Plan& the_plan, const Settings& the_settings, const Tic
           Backing::shared},
       latencies{the_settings.latency ? the_plan.images() : 0U, Backing::shared} {}
 
-ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_bytes)
-    : world_{world},
+ImageRun::ImageRun(ReplayContext& context, std::uint32_t place, std::int64_t inherited_bytes)
+    : context_{context},
       place_{place},
-      image_{world.plan.image(place)},
+      image_{context.plan.image(place)},
       inherited_bytes_{inherited_bytes},
       epochs_{image_.epoch_table, image_.epochs},
-      threads_{image_, epochs_, world.settings},
-      sample_places_{world.settings.samples, image_.epochs, image_.peak_epoch},
-      is_one_at_a_time_{runs_one_at_a_time(world.settings.order) || image_.threads == 1},
+      threads_{image_, epochs_, context.settings},
+      sample_places_{context.settings.samples, image_.epochs, image_.peak_epoch},
+      is_one_at_a_time_{runs_one_at_a_time(context.settings.order) || image_.threads == 1},
       spins_{spins_before_sleep()},
       exact_live_bytes_{inherited_bytes},
       exact_peak_bytes_{inherited_bytes},
@@ -64,9 +64,9 @@ ImageRun::ImageRun(World& world, std::uint32_t place, std::int64_t inherited_byt
       unfinished_{image_.threads} {}
 
 Calls ImageRun::calls() {
-  const Content content{world_.settings.touch, world_.settings.verify};
+  const Content content{context_.settings.touch, context_.settings.verify};
   // Only for the first process, since each has addresses of its own.
-  return {content, world_.clock, world_.slots.begin(), place_ == 0 ? world_.log : nullptr};
+  return {content, context_.clock, context_.slots.begin(), place_ == 0 ? context_.log : nullptr};
 }
 
 void ImageRun::play(ThreadRun& self) {
@@ -76,7 +76,7 @@ void ImageRun::play(ThreadRun& self) {
     if (!self.is_inside) epochs_.wait_to_enter(self.epoch, spins_);
     self.is_inside = true;
     perform(self, own);
-    go_on(self);
+    proceed(self);
   }
 }
 
@@ -95,7 +95,7 @@ void ImageRun::perform(ThreadRun& self, const Calls& calls) {
   if ((operation.flags & plan::flag_shared) == 0) {  // no other thread uses the object
     return make(self, operation, calls);
   }
-  Turn& turn = world_.slots[operation.slot].turn;
+  Turn& turn = context_.slots[operation.slot].turn;
   if ((operation.flags & plan::flag_waits) != 0) turn.wait(operation.turn, spins_);
   make(self, operation, calls);
   if (!turn.pass(operation.turn)) {
@@ -115,7 +115,7 @@ void ImageRun::wait_for_time(std::uint32_t operation) const {
 }
 
 // Moves on to the thread's next operation, and out of the epoch if that is in a later one.
-void ImageRun::go_on(ThreadRun& self) {
+void ImageRun::proceed(ThreadRun& self) {
   self.next = image_.operation_table[self.next].next;
   if (epochs_.is_in(self.next, self.epoch)) return;
   epochs_.leave(self.epoch, [this](std::uint32_t epoch) { epoch_is_done(epoch); });
@@ -144,7 +144,7 @@ void* ImageRun::begin_thread(void* thread_run) {
 // neither.
 void ImageRun::finish(ThreadRun& self) {
   const bool ends = image_.thread_table[self.number].end != plan::none;
-  if (ends) self.become(Life::ended);  // its joiner waits for its exit hooks
+  if (ends) self.set_phase(ThreadPhase::ended);  // its joiner waits for its exit hooks
   const std::uint32_t next = processor_ ? processor_->leave(self, ends) : plan::none;
   // acq_rel: the last one has seen, and passes on by the gate, what all others have done.
   if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
@@ -154,7 +154,7 @@ void ImageRun::finish(ThreadRun& self) {
   if (processor_ && next != plan::none) processor_->hand_to(next);
   if (ends || self.number == 0) return;
   release_.pass();
-  self.become(Life::ended);
+  self.set_phase(ThreadPhase::ended);
 }
 
 void ImageRun::add_live(ThreadRun& self, std::int64_t bytes) {
@@ -189,7 +189,7 @@ void ImageRun::epoch_is_done(std::uint32_t epoch) {
 
 void ImageRun::take_sample(std::uint64_t place, std::uint32_t epoch) {
   const Nanoseconds begin_ns = now_ns();
-  Sample& sample = world_.samples[world_.first_samples[place_] + place];
+  Sample& sample = context_.samples[context_.first_samples[place_] + place];
   sample.live_bytes = live_bytes();
   sample.memory = memory_now();
   sample.event = image_.epoch_table[epoch].last_event;
@@ -207,21 +207,21 @@ void ImageRun::fork_child(std::uint32_t place) {
     }
     return;
   }
-  world_.results[place].pid = pid;
+  context_.results[place].pid = pid;
   // Of two processes, too, only one runs at a time.
-  if (runs_one_at_a_time(world_.settings.order)) wait_for_child(place);
+  if (runs_one_at_a_time(context_.settings.order)) wait_for_child(place);
 }
 
 void ImageRun::become_child(std::uint32_t place, std::int64_t inherited_bytes) {
   if (place == plan::none) _exit(0);
-  for (Slot& slot : world_.slots) slot.turn.reset();
-  ImageRun child{world_, place, inherited_bytes};
+  for (Slot& slot : context_.slots) slot.turn.reset();
+  ImageRun child{context_, place, inherited_bytes};
   child.run();
   _exit(0);
 }
 
 void ImageRun::wait_for_child(std::uint32_t place) const {
-  ImageResult& result = world_.results[place];
+  ImageResult& result = context_.results[place];
   if (result.pid == 0) return;  // waited for, or never forked
   while (waitpid(result.pid, &result.wait_status, 0) < 0 && errno == EINTR) {
   }
@@ -241,7 +241,7 @@ void ImageRun::sum_up(ImageResult& result) {
     result.granted += thread.granted;
     result.checksum = Calls::combine(result.checksum, thread.checksum);
   }
-  if (world_.settings.latency) threads_.add_latencies(world_.latencies[place_]);
+  if (context_.settings.latency) threads_.add_latencies(context_.latencies[place_]);
 }
 
 void ImageRun::sum_up_faults(ImageResult& result) const {
@@ -254,16 +254,17 @@ void ImageRun::sum_up_faults(ImageResult& result) const {
 
 void ImageRun::free_all() {
   const Calls own = calls();
-  for (std::uint32_t slot = 0; slot < world_.slots.size(); ++slot) {
-    if (world_.slots[slot].pointer() != nullptr) own.release(threads_[0], slot);
+  for (std::uint32_t slot = 0; slot < context_.slots.size(); ++slot) {
+    if (context_.slots[slot].pointer() != nullptr) own.release(threads_[0], slot);
   }
 }
 
 void ImageRun::run() {
-  ImageResult& result = world_.results[place_];
-  const Settings& settings = world_.settings;
+  ImageResult& result = context_.results[place_];
+  const Settings& settings = context_.settings;
   if (runs_one_at_a_time(settings.order)) {
-    processor_.emplace(image_, settings, world_.tickets, threads_, epochs_, world_.slots.begin());
+    processor_.emplace(image_, settings, context_.tickets, threads_, epochs_,
+                       context_.slots.begin());
   }
   result.at_start = memory_now();
   begin_ns_ = now_ns();
@@ -272,8 +273,8 @@ void ImageRun::run() {
   all_done_.pass();
   result.wall_ns = end_ns_ - begin_ns_;
   threads_.wait_for_all_ends();
-  for (std::uint32_t child = place_ + 1; child < world_.plan.images(); ++child) {
-    if (world_.plan.image(child).parent == place_) wait_for_child(child);
+  for (std::uint32_t child = place_ + 1; child < context_.plan.images(); ++child) {
+    if (context_.plan.image(child).parent == place_) wait_for_child(child);
   }
   sum_up(result);
   result.at_end = memory_now();
@@ -286,7 +287,7 @@ void ImageRun::run() {
   }
   release_.open();
   for (const ThreadRun& thread : threads_) {
-    if (thread.number != 0 && thread.handle != 0) threads_.wait_gone(thread.number);
+    if (thread.number != 0 && thread.handle != 0) threads_.wait_joined(thread.number);
   }
   sum_up_faults(result);
   result.own_bytes = static_cast<std::int64_t>(own_bytes());

@@ -21,9 +21,9 @@
 namespace ts::replay {
 
 // Shared by all images of a replay.
-struct World {
-  World(const plan::Plan& plan, const Settings& settings, const Tickets& tickets,
-        const Clock& clock);
+struct ReplayContext {
+  ReplayContext(const plan::Plan& plan, const Settings& settings, const Tickets& tickets,
+                const Clock& clock);
 
   const plan::Plan& plan;
   const Settings& settings;
@@ -40,7 +40,7 @@ struct World {
 class ImageRun {
  public:
   // inherited_bytes: live in the slots now.
-  ImageRun(World& world, std::uint32_t place, std::int64_t inherited_bytes);
+  ImageRun(ReplayContext& context, std::uint32_t place, std::int64_t inherited_bytes);
 
   // Call from the process's thread that is the image's thread 0. Returns when everything has ended,
   // been freed and been reported.
@@ -56,7 +56,7 @@ class ImageRun {
   void perform(ThreadRun& self, const Calls& calls);
   void wait_for_time(std::uint32_t operation) const;
   void make(ThreadRun& self, const plan::Operation& operation, const Calls& calls);
-  void go_on(ThreadRun& self);
+  void proceed(ThreadRun& self);
   void start(const plan::Operation& operation);
   void fork_child(std::uint32_t place);
   [[noreturn]] void become_child(std::uint32_t place, std::int64_t inherited_bytes);
@@ -70,7 +70,7 @@ class ImageRun {
   void sum_up_faults(ImageResult& result) const;
   void free_all();
 
-  World& world_;
+  ReplayContext& context_;
   std::uint32_t place_;
   const plan::Image& image_;
   std::int64_t inherited_bytes_;

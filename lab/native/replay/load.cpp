@@ -29,17 +29,17 @@ void unmap_array(T*& array, std::uint64_t count) {
 
 constexpr std::uint64_t unlimited_epoch_events = 1'000;
 // A single thread never waits: its epochs are there only for samples.
-constexpr std::uint64_t lone_epochs = 2'000;
+constexpr std::uint64_t single_thread_epochs = 2'000;
 
 std::uint64_t events_of_epoch(const Image& image, std::uint64_t window) {
-  const std::uint64_t most = window != 0 ? window : unlimited_epoch_events;
-  if (image.threads > 1) return most;
-  return std::clamp<std::uint64_t>(image.events / lone_epochs, 1, most);
+  const std::uint64_t maximum = window != 0 ? window : unlimited_epoch_events;
+  if (image.threads > 1) return maximum;
+  return std::clamp<std::uint64_t>(image.events / single_thread_epochs, 1, maximum);
 }
 
 Operation operation_of(Kind kind, std::uint64_t size, std::uint32_t slot) {
   Operation operation = {};
-  operation.size = size & most_bytes;
+  operation.size = size & max_bytes;
   operation.kind = static_cast<std::uint64_t>(kind) & 0xf;
   operation.slot = slot;
   return operation;
@@ -237,7 +237,7 @@ const char* ImageLoad::allocate(const Event& event) {
       slot.generation != event.generation) {
     return "an object is allocated in a slot that is in use";
   }
-  if (event.size > most_bytes) {
+  if (event.size > max_bytes) {
     ++row_->left_out;
     slot.content = static_cast<std::uint8_t>(Content::left_out);
     return nullptr;
@@ -247,7 +247,7 @@ const char* ImageLoad::allocate(const Event& event) {
   operation.log2_alignment = event.kind == trace::Kind::aligned ? event.log2_alignment & 0x3f : 0;
   order(operation, slot, event.thread);
   slot.content = static_cast<std::uint8_t>(Content::object);
-  slot.size = event.size & most_bytes;
+  slot.size = event.size & max_bytes;
   ++row_->live_objects;
   add_live(event.size);
   call(event.thread, operation, event.size);
@@ -264,7 +264,7 @@ const char* ImageLoad::find(const Event& event, SlotState*& slot) const {
 const char* ImageLoad::resize(const Event& event) {
   SlotState* slot = nullptr;
   if (const char* const wrong = find(event, slot)) return wrong;
-  if (event.size > most_bytes || static_cast<Content>(slot->content) == Content::left_out) {
+  if (event.size > max_bytes || static_cast<Content>(slot->content) == Content::left_out) {
     ++row_->left_out;
     return nullptr;
   }
@@ -272,7 +272,7 @@ const char* ImageLoad::resize(const Event& event) {
   order(operation, *slot, event.thread);
   row_->live_bytes -= slot->size;
   add_live(event.size);
-  slot->size = event.size & most_bytes;
+  slot->size = event.size & max_bytes;
   call(event.thread, operation, event.size);
   return nullptr;
 }
@@ -296,8 +296,8 @@ const char* ImageLoad::release(const Event& event) {
 }
 
 void ImageLoad::refuse(const Event& event) {
-  const bool is_cut = event.size > most_bytes;
-  Operation operation = operation_of(Kind::refused, is_cut ? most_bytes : event.size, 0);
+  const bool is_cut = event.size > max_bytes;
+  Operation operation = operation_of(Kind::refused, is_cut ? max_bytes : event.size, 0);
   operation.flags = is_cut ? flag_cut : 0;
   call(event.thread, operation, operation.size);
 }
@@ -339,7 +339,7 @@ class Loader {
         path_{path},
         settings_{settings},
         problem_{problem},
-        images_{trace::most_images, Backing::shared} {}
+        images_{trace::max_images, Backing::shared} {}
 
   bool load() {
     if (!reader_.open(path_, problem_) || !scan() || !choose()) return false;
@@ -364,8 +364,8 @@ class Loader {
   };
 
   bool scan() {
-    Reader::Found found{};
-    while ((found = reader_.next(problem_)) == Reader::Found::chunk) {
+    Reader::ReadStatus found{};
+    while ((found = reader_.next(problem_)) == Reader::ReadStatus::chunk) {
       const trace::ChunkHeader& chunk = reader_.header();
       Scanned& image = images_[chunk.image];
       if (chunk.type == trace::ChunkType::image) {
@@ -389,7 +389,7 @@ class Loader {
       }
     }
     plan_.is_finished_ = reader_.is_finished();
-    return found == Reader::Found::end;
+    return found == Reader::ReadStatus::end;
   }
 
   // The program with the most events, and all that was forked from it.
@@ -450,9 +450,9 @@ class Loader {
     row.threads = image.threads;
     row.slots = image.slots;
     row.events = image.events;
-    const std::uint64_t most_epochs =
+    const std::uint64_t max_epochs =
         row.events / events_of_epoch(row, settings_.window) + 2 * image.forks + 2;
-    row.epochs_at_most = static_cast<std::uint32_t>(most_epochs);
+    row.epochs_at_most = static_cast<std::uint32_t>(max_epochs);
     row.thread_table = map_array<Thread>(row.threads);
     row.operation_table = map_array<Operation>(row.events);
     row.epoch_table = map_array<Epoch>(row.epochs_at_most);
@@ -461,8 +461,8 @@ class Loader {
 
   bool read(Mapped<ImageLoad>& loads) {
     reader_.rewind();
-    Reader::Found found{};
-    while ((found = reader_.next(problem_)) == Reader::Found::chunk) {
+    Reader::ReadStatus found{};
+    while ((found = reader_.next(problem_)) == Reader::ReadStatus::chunk) {
       const trace::ChunkHeader& chunk = reader_.header();
       const Scanned& image = images_[chunk.image];
       if (image.place == 0 || chunk.type == trace::ChunkType::trace_end) continue;
@@ -476,7 +476,7 @@ class Loader {
         return false;
       }
     }
-    return found == Reader::Found::end;
+    return found == Reader::ReadStatus::end;
   }
 
   // The chunk's events.

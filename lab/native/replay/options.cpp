@@ -91,29 +91,29 @@ void set_tickets(const char* text) {
   }
 }
 
-std::uint64_t at_least_one(const char* name, const char* text, std::int64_t most) {
-  const std::int64_t number = parse_whole(name, text, most);
+std::uint64_t at_least_one(const char* name, const char* text, std::int64_t maximum) {
+  const std::int64_t number = parse_whole(name, text, maximum);
   if (number == 0) fail_usage({name, " must be at least 1."});
   return static_cast<std::uint64_t>(number);
 }
 
-constexpr std::int64_t most_quantum = INT64_C(1'000'000'000'000);
-constexpr std::int64_t most_listed = 1'000'000;
+constexpr std::int64_t max_quantum = INT64_C(1'000'000'000'000);
+constexpr std::int64_t max_listed = 1'000'000;
 
 constexpr Option known[] = {
     {"schedule", set_order},
     {"image",
      [](const char* argument) {
-       asked->load.image = parse_whole("--image", argument, trace::most_images);
+       asked->load.image = parse_whole("--image", argument, trace::max_images);
      }},
     {"window",
      [](const char* argument) {
        asked->load.window =
-           static_cast<std::uint64_t>(parse_whole("--window", argument, most_quantum));
+           static_cast<std::uint64_t>(parse_whole("--window", argument, max_quantum));
      }},
     {"quantum",
      [](const char* argument) {
-       asked->settings.quantum = at_least_one("--quantum", argument, most_quantum);
+       asked->settings.quantum = at_least_one("--quantum", argument, max_quantum);
      }},
     {"tickets", set_tickets},
     {"seed",
@@ -123,13 +123,13 @@ constexpr Option known[] = {
      }},
     {"addresses", [](const char* argument) { asked->addresses = argument; }},
     {"frames",
-     [](const char* argument) { asked->frames = at_least_one("--frames", argument, most_listed); }},
+     [](const char* argument) { asked->frames = at_least_one("--frames", argument, max_listed); }},
     {"touch", set_touch},
     {"verify", [](const char*) { asked->settings.verify = true; }, true},
     {"latency", [](const char*) { asked->settings.latency = true; }, true},
     {"samples",
      [](const char* argument) {
-       asked->settings.samples = at_least_one("--samples", argument, most_listed);
+       asked->settings.samples = at_least_one("--samples", argument, max_listed);
      }},
     {"settle",
      [](const char* argument) {

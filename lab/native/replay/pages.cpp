@@ -17,7 +17,7 @@ namespace {
 // as an estimate.
 constinit std::atomic<std::uint64_t> resident{0};
 
-constexpr std::size_t most_remembered = 4096;
+constexpr std::size_t max_remembered = 4096;
 constinit PageRange* remembered = nullptr;
 constinit std::atomic<std::size_t> remembered_count{0};
 
@@ -36,7 +36,7 @@ void remember(void* pages, std::size_t bytes) {
   // relaxed: read when all threads have ended
   const std::size_t place = remembered_count.fetch_add(1, std::memory_order_relaxed);
   const auto begin = reinterpret_cast<std::uintptr_t>(pages);
-  if (place < most_remembered) remembered[place] = {begin, begin + bytes};
+  if (place < max_remembered) remembered[place] = {begin, begin + bytes};
 }
 
 }  // namespace
@@ -71,13 +71,13 @@ void make_resident(void* pages, std::size_t bytes) {
 }
 
 void remember_own() {
-  constexpr std::size_t bytes = most_remembered * sizeof(PageRange);
+  constexpr std::size_t bytes = max_remembered * sizeof(PageRange);
   remembered = static_cast<PageRange*>(map_pages(bytes, Backing::shared));
 }
 
 std::span<const PageRange> own_ranges() {
   const std::size_t count = remembered_count.load(std::memory_order_relaxed);
-  return {remembered, std::min(count, most_remembered)};
+  return {remembered, std::min(count, max_remembered)};
 }
 
 std::uint64_t own_bytes() { return resident.load(std::memory_order_relaxed); }

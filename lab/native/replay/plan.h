@@ -42,13 +42,13 @@ inline constexpr const char* kind_names[] = {"malloc",  "calloc", "aligned", "re
                                              "refused", "start",  "end",     "fork"};
 inline constexpr bool is_call(Kind kind) { return static_cast<std::size_t>(kind) < call_kinds; }
 
-inline constexpr std::uint64_t most_bytes = (std::uint64_t{1} << 40) - 1;  // of one object
+inline constexpr std::uint64_t max_bytes = (std::uint64_t{1} << 40) - 1;  // of one object
 inline constexpr std::uint32_t turn_mask = 0x7fff'ffff;  // turns count modulo 2^31; see slot.h
 
 // Flags of an operation.
 inline constexpr std::uint16_t flag_shared = 1;  // has a turn
 inline constexpr std::uint16_t flag_waits = 2;   // must look at the turn before it runs
-inline constexpr std::uint16_t flag_cut = 4;  // of `refused`: more than most_bytes were asked for
+inline constexpr std::uint16_t flag_cut = 4;     // of `refused`: more than max_bytes were asked for
 
 struct Operation {
   std::uint64_t size : 40;
@@ -102,7 +102,7 @@ struct Image {
   std::uint64_t peak_live_bytes;
   std::uint64_t peak_event;  // the first event after which live bytes were at their peak
   std::uint64_t peak_epoch;
-  std::uint64_t left_out;  // events that are not replayed: of objects larger than most_bytes
+  std::uint64_t left_out;  // events that are not replayed: of objects larger than max_bytes
 };
 
 }  // namespace ts::plan

@@ -12,10 +12,10 @@
 #include "common/system.h"
 #include "replay/image_run.h"
 #include "replay/load.h"
+#include "replay/machine_state.h"
 #include "replay/pages.h"
 #include "replay/report.h"
 #include "replay/settings.h"
-#include "replay/surroundings.h"
 
 namespace ts {
 
@@ -31,10 +31,10 @@ constexpr int exit_wrong = 2;
   _exit(exit_internal);
 }
 
-int exit_status(const World& world) {
+int exit_status(const ReplayContext& context) {
   int status = 0;
-  for (std::size_t i = 0; i < world.plan.images(); ++i) {
-    if (!is_right(world.plan.image(i), world.results[i])) status = exit_wrong;
+  for (std::size_t i = 0; i < context.plan.images(); ++i) {
+    if (!is_right(context.plan.image(i), context.results[i])) status = exit_wrong;
   }
   if (status != 0) {
     dprintf(STDERR_FILENO,
@@ -55,25 +55,25 @@ int run(int argument_count, char** arguments) {
   if (!plan.load(request.trace, request.load, problem)) refuse(problem.text);
   Clock clock;
   if (request.settings.latency) clock.calibrate();
-  World world{plan, request.settings, request.tickets, clock};
+  ReplayContext context{plan, request.settings, request.tickets, clock};
   AddressLog log;
   const auto& calls = plan.image(0).totals.calls;
-  std::uint64_t most = plan.image(0).live_objects;  // which are freed at the end
+  std::uint64_t maximum = plan.image(0).live_objects;  // which are freed at the end
   for (const plan::Kind kind : {plan::Kind::malloc, plan::Kind::calloc, plan::Kind::aligned,
                                 plan::Kind::realloc, plan::Kind::realloc, plan::Kind::free}) {
-    most += calls[static_cast<std::size_t>(kind)];
+    maximum += calls[static_cast<std::size_t>(kind)];
   }
-  if (const int error = log.open(request.addresses, most, request.frames)) {
+  if (const int error = log.open(request.addresses, maximum, request.frames)) {
     fail_internal("cannot write the addresses", error);
   }
-  if (request.addresses != nullptr) world.log = &log;
-  ImageRun first{world, 0, 0};
+  if (request.addresses != nullptr) context.log = &log;
+  ImageRun first{context, 0, 0};
   first.run();
   if (const int error = log.close()) fail_internal("cannot write the addresses", error);
-  if (const int error = write_report(STDOUT_FILENO, world, request, first)) {
+  if (const int error = write_report(STDOUT_FILENO, context, request, first)) {
     fail_internal("cannot write the result", error);
   }
-  return exit_status(world);
+  return exit_status(context);
 }
 
 }  // namespace

@@ -6,12 +6,12 @@
 #include <cstring>
 
 #include "common/json_line.h"
-#include "replay/surroundings.h"
+#include "replay/machine_state.h"
 
 namespace ts::replay {
 namespace {
 
-constexpr std::uint32_t most_reported_shares = 1000;
+constexpr std::uint32_t max_reported_shares = 1000;
 
 void write_by_kind(JsonLine& line, const char* name,
                    const std::uint64_t (&values)[plan::call_kinds]) {
@@ -64,14 +64,14 @@ void write_histogram(JsonLine& line, const char* name, const Histogram& histogra
   line.end_object();
 }
 
-void write_latency(JsonLine& line, const World& world, std::uint32_t place) {
-  if (!world.settings.latency) return line.add_null("latency");
-  const Latency& latency = world.latencies[place];
+void write_latency(JsonLine& line, const ReplayContext& context, std::uint32_t place) {
+  if (!context.settings.latency) return line.add_null("latency");
+  const Latency& latency = context.latencies[place];
   line.begin_object("latency");
   for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
-    write_histogram(line, plan::kind_names[kind], latency.kinds[kind], world.clock);
+    write_histogram(line, plan::kind_names[kind], latency.kinds[kind], context.clock);
   }
-  write_histogram(line, "null", latency.nulls, world.clock);
+  write_histogram(line, "null", latency.nulls, context.clock);
   line.end_object();
 }
 
@@ -90,12 +90,12 @@ void write_fault(JsonLine& line, const ImageResult& result) {
   line.end_object();
 }
 
-void write_memory(JsonLine& line, const World& world, std::uint32_t place,
+void write_memory(JsonLine& line, const ReplayContext& context, std::uint32_t place,
                   const ImageResult& result) {
   std::int64_t peak = -1;
   line.begin_list("samples");
-  for (std::uint64_t i = world.first_samples[place]; i < world.first_samples[place + 1]; ++i) {
-    const Sample& sample = world.samples[i];
+  for (std::uint64_t i = context.first_samples[place]; i < context.first_samples[place + 1]; ++i) {
+    const Sample& sample = context.samples[i];
     if (sample.event == 0) continue;
     if (sample.memory.resident > peak) peak = sample.memory.resident;
     line.begin_list();
@@ -110,16 +110,16 @@ void write_memory(JsonLine& line, const World& world, std::uint32_t place,
   line.add("start_resident_bytes", result.at_start.resident);
   line.add("end_resident_bytes", result.at_end.resident);
   line.add("freed_resident_bytes", result.freed.resident);
-  line.add_if(place == 0 && world.settings.settle_ns >= 0, "settled_resident_bytes",
+  line.add_if(place == 0 && context.settings.settle_ns >= 0, "settled_resident_bytes",
               result.settled.resident);
   line.add("own_bytes", result.own_bytes);
   line.add("peak_rss_bytes", result.peak_rss_bytes);
 }
 
 // What is reported for each process.
-void write_image(JsonLine& line, const World& world, std::uint32_t place) {
-  const plan::Image& image = world.plan.image(place);
-  const ImageResult& result = world.results[place];
+void write_image(JsonLine& line, const ReplayContext& context, std::uint32_t place) {
+  const plan::Image& image = context.plan.image(place);
+  const ImageResult& result = context.results[place];
   line.add("image", image.number);
   write_by_kind(line, "calls", result.totals.calls);
   write_by_kind(line, "bytes", result.totals.bytes);
@@ -135,29 +135,29 @@ void write_image(JsonLine& line, const World& world, std::uint32_t place) {
   char digits[24];
   format(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(result.checksum));
   line.add_text("checksum", digits);
-  write_latency(line, world, place);
-  write_memory(line, world, place, result);
+  write_latency(line, context, place);
+  write_memory(line, context, place, result);
 }
 
-void write_settings(JsonLine& line, const World& world, const Request& request) {
+void write_settings(JsonLine& line, const ReplayContext& context, const Request& request) {
   const Settings& settings = request.settings;
-  const Surroundings around = surroundings();
+  const MachineState machine = machine_state();
   const bool is_scheduled = settings.order == Order::scheduled;
   line.add_text("allocator", name_of_allocator());
   line.add_text("schedule", request.schedule);
   line.add_if(is_scheduled, "quantum", settings.quantum);
   line.add_if(is_scheduled, "seed", settings.seed);
-  line.add_text("program", world.plan.program());
-  line.add_bool("finished", world.plan.is_finished());
+  line.add_text("program", context.plan.program());
+  line.add_bool("finished", context.plan.is_finished());
   line.add_text("touch", request.touch);
   line.add_bool("verify", settings.verify);
-  line.add_unless_negative("cpu", around.cpu);
-  line.add_bool("aslr", around.has_aslr);
-  line.add_bool("huge_pages", around.has_huge_pages);
-  line.add("window", world.plan.window());
+  line.add_unless_negative("cpu", machine.cpu);
+  line.add_bool("aslr", machine.has_aslr);
+  line.add_bool("huge_pages", machine.has_huge_pages);
+  line.add("window", context.plan.window());
   if (settings.latency) {
     line.begin_object("clock");
-    line.add_text("source", world.clock.source());
+    line.add_text("source", context.clock.source());
     line.end_object();
   } else {
     line.add_null("clock");
@@ -178,38 +178,38 @@ void write_share(JsonLine& line, const Share& share) {
 // of those that never began.
 void write_shares(JsonLine& line, const VirtualProcessor& processor, std::uint32_t threads) {
   const Schedule& schedule = processor.schedule();
-  std::size_t seat = 0;
+  std::size_t client = 0;
   line.begin_list("shares");
-  for (std::uint32_t thread = 0; thread < threads && thread < most_reported_shares; ++thread) {
+  for (std::uint32_t thread = 0; thread < threads && thread < max_reported_shares; ++thread) {
     const Share& ended = processor.shares()[thread];
     if (ended.tickets != 0) {
       write_share(line, ended);
-    } else if (seat < schedule.threads() && schedule.seat(seat).share.thread == thread) {
-      write_share(line, schedule.seat(seat).share);
-      ++seat;
+    } else if (client < schedule.threads() && schedule.client(client).share.thread == thread) {
+      write_share(line, schedule.client(client).share);
+      ++client;
     }
   }
   line.end_list();
 }
 
-void write_schedule(JsonLine& line, const World& world, const ImageRun& first) {
-  if (world.settings.order != Order::scheduled || first.processor() == nullptr) {
+void write_schedule(JsonLine& line, const ReplayContext& context, const ImageRun& first) {
+  if (context.settings.order != Order::scheduled || first.processor() == nullptr) {
     for (const char* const name : {"ticks", "shares"}) line.add_null(name);
     return;
   }
   const VirtualProcessor& processor = *first.processor();
   line.add("ticks", processor.schedule().ticks());
-  write_shares(line, processor, world.plan.image(0).threads);
+  write_shares(line, processor, context.plan.image(0).threads);
 }
 
-void write_child(JsonLine& line, const World& world, std::uint32_t place) {
-  const ImageResult& result = world.results[place];
-  const plan::Image& image = world.plan.image(place);
+void write_child(JsonLine& line, const ReplayContext& context, std::uint32_t place) {
+  const ImageResult& result = context.results[place];
+  const plan::Image& image = context.plan.image(place);
   line.begin_object();
-  line.add("parent", world.plan.image(image.parent).number);
+  line.add("parent", context.plan.image(image.parent).number);
   line.add_bool("ended", result.has_ended);
   if (result.has_ended) {
-    write_image(line, world, place);
+    write_image(line, context, place);
   } else {
     const int status = result.wait_status;
     line.add("image", image.number);
@@ -226,18 +226,18 @@ bool is_right(const plan::Image& image, const ImageResult& result) {
          result.misaligned == 0;
 }
 
-int write_report(int descriptor, const World& world, const Request& request,
+int write_report(int descriptor, const ReplayContext& context, const Request& request,
                  const ImageRun& first) {
   JsonLine line{descriptor};
   line.begin_object();
   line.add_text("schema", "tsmalloc-replay/1");
   line.add_bool("timed_out", false);
-  write_settings(line, world, request);
-  write_schedule(line, world, first);
-  write_image(line, world, 0);
+  write_settings(line, context, request);
+  write_schedule(line, context, first);
+  write_image(line, context, 0);
   line.begin_list("children");
-  for (std::uint32_t place = 1; place < world.plan.images(); ++place) {
-    write_child(line, world, place);
+  for (std::uint32_t place = 1; place < context.plan.images(); ++place) {
+    write_child(line, context, place);
   }
   line.end_list();
   line.end_object();

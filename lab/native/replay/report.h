@@ -10,6 +10,7 @@ namespace ts::replay {
 bool is_right(const plan::Image& image, const ImageResult& result);
 
 // Returns 0, or the number of the write error. first: the run of the first image.
-int write_report(int descriptor, const World& world, const Request& request, const ImageRun& first);
+int write_report(int descriptor, const ReplayContext& context, const Request& request,
+                 const ImageRun& first);
 
 }  // namespace ts::replay

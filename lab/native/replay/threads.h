@@ -21,14 +21,14 @@
 
 namespace ts::replay {
 
-// The place of a thread during its life, and of the next one after it.
-struct Berth {
+// What a thread uses while it runs; reused for a later thread.
+struct ThreadResources {
   unsigned char* stack;
-  Latency* latency;  // totals over all threads that had this berth; null: not asked for
-  Berth* next_free;
+  Latency* latency;  // totals over all threads that used these resources; null: not asked for
+  ThreadResources* next_free;
 };
 
-enum class Life : std::uint32_t { unborn, running, ended, joining, gone };
+enum class ThreadPhase : std::uint32_t { not_started, running, ended, joining, joined };
 
 // One thread of a plan during a replay. Threads count for themselves, on cache lines of their own,
 // so that counting makes none wait. Unless noted otherwise, only the thread itself writes; others
@@ -38,7 +38,7 @@ struct alignas(128) ThreadRun {
   std::uint32_t epoch;  // of that operation
   bool is_inside;       // it has entered it
   std::uint32_t number;
-  Berth* berth;
+  ThreadResources* resources;
   pthread_t handle;
   class ImageRun* image;
 
@@ -54,18 +54,20 @@ struct alignas(128) ThreadRun {
   std::uint64_t misaligned;
   Fault fault;
 
-  // `ended` is released by the thread, and `gone` by its joiner. An acquiring thread sees what it
+  // `ended` is released by the thread, and `joined` by its joiner. An acquiring thread sees what it
   // has done. Sleepers wait on the word; changes to these two wake them.
-  std::atomic<std::uint32_t> life;
+  std::atomic<std::uint32_t> phase;
   // For virtual threads: 1, it may run. Released by the previous running thread, acquired by this
   // one.
   std::atomic<std::uint32_t> baton;
   Gate is_there;  // it waits for its baton
 
-  Life state() const { return static_cast<Life>(life.load(std::memory_order_acquire)); }
-  void become(Life state) {
-    life.store(static_cast<std::uint32_t>(state), std::memory_order_release);
-    futex_wake_all(life);
+  ThreadPhase state() const {
+    return static_cast<ThreadPhase>(phase.load(std::memory_order_acquire));
+  }
+  void set_phase(ThreadPhase state) {
+    phase.store(static_cast<std::uint32_t>(state), std::memory_order_release);
+    futex_wake_all(phase);
   }
 };
 
@@ -82,7 +84,7 @@ class Threads {
   void start(std::uint32_t number, void* (*entry)(void*));
 
   // Waits until the thread, which is going to end, has ended, and its exit hooks have run.
-  void wait_gone(std::uint32_t number);
+  void wait_joined(std::uint32_t number);
 
   // The first ends of the recording, this many: whether all have happened, so that only joins
   // remain; and a wait until these threads are gone.
@@ -96,17 +98,17 @@ class Threads {
   void add_latencies(Latency& sum);
 
  private:
-  Berth* take_berth();
-  Berth* make_berth(bool has_stack);
-  void give_back(Berth* berth);
+  ThreadResources* take_resources();
+  ThreadResources* make_resources(bool has_stack);
+  void give_back(ThreadResources* resources);
 
   const Settings& settings_;
   Mapped<ThreadRun> runs_;
   Mapped<std::uint32_t> enders_;  // threads, by the numbers of their ends
-  Mapped<Berth> berths_;
+  Mapped<ThreadResources> resources_;
   Lock lock_;
-  std::uint32_t berth_count_ = 0;  // under lock_, like the next
-  Berth* free_ = nullptr;
+  std::uint32_t resource_count_ = 0;  // under lock_, like the next
+  ThreadResources* free_ = nullptr;
   // This many first ends are known to be gone. relaxed: it says only that; what those threads left
   // behind (berths, blocks) is passed on under lock_, or in slots.
   std::atomic<std::uint32_t> known_ends_{0};

@@ -16,9 +16,9 @@ VirtualProcessor::VirtualProcessor(const plan::Image& image, const Settings& set
       threads_{threads},
       epochs_{epochs},
       slots_{slots},
-      seats_{image.threads, Backing::shared},
+      clients_{image.threads, Backing::shared},
       shares_{image.threads, Backing::shared},
-      schedule_{settings.discipline, settings.seed, tickets.denominator(), seats_.begin(),
+      schedule_{settings.discipline, settings.seed, tickets.denominator(), clients_.begin(),
                 image.threads} {
   started(threads[0]);
 }
@@ -39,7 +39,7 @@ std::uint32_t VirtualProcessor::choose() {
   if (settings_.order == Order::recorded) {
     // At the end also threads that call nothing, which have to leave too.
     return next_ < image_.operations ? image_.operation_table[next_].thread
-                                     : schedule_.seat(0).share.thread;
+                                     : schedule_.client(0).share.thread;
   }
   left_ = settings_.quantum;
   const std::uint32_t chosen =
@@ -78,7 +78,7 @@ void VirtualProcessor::wait(ThreadRun& self) {
   while (self.baton.load(std::memory_order_acquire) == 0) futex_wait(self.baton, 0);
   self.baton.store(0, std::memory_order_relaxed);  // the next to store holds the baton from here on
   if (to_join_ == plan::none) return;
-  threads_.wait_gone(to_join_);
+  threads_.wait_joined(to_join_);
   to_join_ = plan::none;
 }
 

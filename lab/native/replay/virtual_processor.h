@@ -52,7 +52,7 @@ class VirtualProcessor {
   Threads& threads_;
   const Epochs& epochs_;
   const Slot* slots_;
-  Mapped<Schedule::Seat> seats_;
+  Mapped<Schedule::Client> clients_;
   Mapped<Share> shares_;
   Schedule schedule_;
   std::uint32_t next_ = 0;              // for `recorded`: the next operation

@@ -121,10 +121,10 @@ constexpr const char* name(End end) {
 }
 
 // These bound a reader's memory, whatever a file contains.
-inline constexpr std::uint32_t most_events_of_chunk = 65'536;
-inline constexpr std::uint32_t most_images = 1U << 20;
-inline constexpr std::uint32_t most_threads = 1U << 22;  // what Linux can number
-inline constexpr std::uint8_t most_log2_alignment = 63;
+inline constexpr std::uint32_t max_events_per_chunk = 65'536;
+inline constexpr std::uint32_t max_images = 1U << 20;
+inline constexpr std::uint32_t max_threads = 1U << 22;  // what Linux can number
+inline constexpr std::uint8_t max_log2_alignment = 63;
 
 // New slots come in groups, so a trace of n events has fewer slots than this.
 constexpr std::uint64_t slots_below(std::uint64_t events) { return 4 * events + 4; }

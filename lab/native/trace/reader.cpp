@@ -17,7 +17,7 @@
 namespace ts::trace {
 namespace {
 
-constexpr std::size_t most_plain_bytes = sizeof(ChunkHeader) + most_events_of_chunk * sizeof(Event);
+constexpr std::size_t max_plain_bytes = sizeof(ChunkHeader) + max_events_per_chunk * sizeof(Event);
 constexpr unsigned char zstd_magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
 constexpr char former_magic[4] = {'\x89', 'T', 'S', 'T'};
 constexpr char remedy[] = "copy it again, or record it again with `tsmalloc record`";
@@ -29,7 +29,7 @@ void* map_zeroes(std::size_t bytes) {
   return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
-constexpr std::size_t images_bytes = std::size_t{most_images} * 24;
+constexpr std::size_t images_bytes = std::size_t{max_images} * 24;
 
 }  // namespace
 
@@ -48,8 +48,8 @@ bool refuse(Problem& problem, const char* pattern, ...) {
 Reader::~Reader() {
   if (file_ != nullptr) munmap(const_cast<unsigned char*>(file_), file_bytes_);
   if (work_ != nullptr) munmap(work_, work_bytes_);
-  if (plain_ != nullptr) munmap(plain_, most_plain_bytes);
-  if (events_ != nullptr) munmap(events_, most_events_of_chunk * sizeof(Event));
+  if (plain_ != nullptr) munmap(plain_, max_plain_bytes);
+  if (events_ != nullptr) munmap(events_, max_events_per_chunk * sizeof(Event));
   if (images_ != nullptr) munmap(images_, images_bytes);
 }
 
@@ -87,9 +87,9 @@ bool Reader::open(const char* path, Problem& problem) {
   }
   work_bytes_ = ZSTD_estimateDCtxSize();
   work_ = map_zeroes(work_bytes_);
-  plain_ = static_cast<unsigned char*>(map_zeroes(most_plain_bytes));
-  events_ = static_cast<Event*>(map_zeroes(most_events_of_chunk * sizeof(Event)));
-  static_assert(sizeof(ImageState) * most_images <= images_bytes);
+  plain_ = static_cast<unsigned char*>(map_zeroes(max_plain_bytes));
+  events_ = static_cast<Event*>(map_zeroes(max_events_per_chunk * sizeof(Event)));
+  static_assert(sizeof(ImageState) * max_images <= images_bytes);
   images_ = static_cast<ImageState*>(map_zeroes(images_bytes));
   if (work_ == nullptr || plain_ == nullptr || events_ == nullptr || images_ == nullptr) {
     return refuse(problem, "out of memory while reading '%.200s'.", path);
@@ -105,20 +105,20 @@ void Reader::rewind() {
   is_finished_ = false;
 }
 
-Reader::Found Reader::next(Problem& problem) {
-  if (at_ == file_bytes_) return Found::end;
+Reader::ReadStatus Reader::next(Problem& problem) {
+  if (at_ == file_bytes_) return ReadStatus::end;
   if (is_finished_) {
     refuse(problem, "'%.200s' is damaged: it has data after its end; %s.", path_, remedy);
-    return Found::problem;
+    return ReadStatus::problem;
   }
   const std::size_t begin = at_;
-  if (!unpack(problem)) return Found::problem;
+  if (!unpack(problem)) return ReadStatus::problem;
   if (const char* const wrong = check()) {
     refuse(problem, "'%.200s' is damaged: %s, in the chunk at byte %zu; %s.", path_, wrong, begin,
            remedy);
-    return Found::problem;
+    return ReadStatus::problem;
   }
-  return Found::chunk;
+  return ReadStatus::chunk;
 }
 
 bool Reader::unpack(Problem& problem) {
@@ -131,12 +131,12 @@ bool Reader::unpack(Problem& problem) {
     return refuse(problem, "'%.200s' is %s at byte %zu; %s.", path_,
                   is_cut ? "truncated in the chunk" : "damaged", at_, remedy);
   }
-  if (plain < sizeof(ChunkHeader) || plain > most_plain_bytes) {
+  if (plain < sizeof(ChunkHeader) || plain > max_plain_bytes) {
     return refuse(problem, "'%.200s' is damaged: invalid chunk size at byte %zu; %s.", path_, at_,
                   remedy);
   }
   const std::size_t unpacked =
-      ZSTD_decompressDCtx(decompressor_, plain_, most_plain_bytes, frame, packed);
+      ZSTD_decompressDCtx(decompressor_, plain_, max_plain_bytes, frame, packed);
   if (ZSTD_isError(unpacked) != 0 || unpacked != plain) {
     return refuse(problem, "'%.200s' is damaged in the chunk at byte %zu; %s.", path_, at_, remedy);
   }
@@ -157,7 +157,7 @@ const char* Reader::check() {
       if (bytes != sizeof(ImageBegin)) break;
       return check_image();
     case ChunkType::events:
-      if (found.count == 0 || found.count > most_events_of_chunk) break;
+      if (found.count == 0 || found.count > max_events_per_chunk) break;
       if (bytes != found.count * sizeof(Event)) break;
       if (!is_open) return "events belong to no process";
       return check_events();
@@ -187,7 +187,7 @@ const char* Reader::check() {
 
 const char* Reader::check_image() {
   const ImageBegin& begin = image_begin();
-  if (header().image != image_count_ || image_count_ == most_images) {
+  if (header().image != image_count_ || image_count_ == max_images) {
     return "processes are not in order";
   }
   if (begin.birth > Birth::orphan) return "a process started in an unknown way";
@@ -226,7 +226,7 @@ const char* Reader::check_events() {
 
 const char* Reader::check_event(const Event& event, ImageState& image) const {
   if (event.kind >= Kind::count || event.reserved != 0) return "an event has an unknown kind";
-  if (event.log2_alignment > most_log2_alignment) return "an alignment is impossible";
+  if (event.log2_alignment > max_log2_alignment) return "an alignment is impossible";
   if (has_object(event.kind) && event.slot >= slots_below(event_count_)) {
     return "a slot is too high";
   }
@@ -239,8 +239,7 @@ const char* Reader::check_event(const Event& event, ImageState& image) const {
   if (event.kind != Kind::thread_begin) {
     return event.thread < image.threads ? nullptr : "a thread acts before it starts";
   }
-  if (event.thread != image.threads || image.threads == most_threads ||
-      event.slot >= event.thread) {
+  if (event.thread != image.threads || image.threads == max_threads || event.slot >= event.thread) {
     return "threads are not in order";
   }
   ++image.threads;

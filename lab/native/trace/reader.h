@@ -30,8 +30,8 @@ class Reader {
 
   [[nodiscard]] bool open(const char* path, Problem& problem);
 
-  enum class Found : std::uint8_t { chunk, end, problem };
-  Found next(Problem& problem);
+  enum class ReadStatus : std::uint8_t { chunk, end, problem };
+  ReadStatus next(Problem& problem);
   void rewind();
 
   // The current chunk; of the three views, use the one of its type.

@@ -34,7 +34,7 @@ class Slots {
       own.pop_back();
       return slot;
     }
-    if (!shared_.empty() && shared_.front().freed + long_ago <= now) {
+    if (!shared_.empty() && shared_.front().freed + reuse_distance <= now) {
       const Slot slot = shared_.front().slot;
       shared_.pop_front();
       return slot;
@@ -47,7 +47,7 @@ class Slots {
   void give_back(Slot slot, std::uint32_t thread, std::uint64_t now) {
     ++slot.generation;
     std::vector<Slot>& own = own_of(thread);
-    if (own.size() < most_own || own_.size() == 1) {
+    if (own.size() < max_own || own_.size() == 1) {
       own.push_back(slot);
     } else {
       shared_.push_back({slot, now});
@@ -62,9 +62,9 @@ class Slots {
   std::uint32_t count() const { return count_; }  // all slots are below
 
  private:
-  static constexpr std::size_t most_own = 256;
+  static constexpr std::size_t max_own = 256;
   static constexpr std::uint32_t slots_of_a_line = 4;
-  static constexpr std::uint64_t long_ago = 4096;  // in events; a replay's window is shorter
+  static constexpr std::uint64_t reuse_distance = 4096;  // in events; a replay's window is shorter
 
   struct Freed {
     Slot slot;

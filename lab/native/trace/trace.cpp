@@ -37,11 +37,11 @@ int unpack(Reader& reader) {
   Problem problem;
   for (;;) {
     switch (reader.next(problem)) {
-      case Reader::Found::problem:
+      case Reader::ReadStatus::problem:
         return fail(problem);
-      case Reader::Found::end:
+      case Reader::ReadStatus::end:
         return 0;
-      case Reader::Found::chunk:
+      case Reader::ReadStatus::chunk:
         break;
     }
     const auto chunk = reader.plain();
@@ -76,9 +76,9 @@ void write_row(JsonLine& line, std::size_t number, const Row& row) {
 int info(Reader& reader) {
   Problem problem;
   std::vector<Row> rows;
-  Reader::Found found{};
+  Reader::ReadStatus found{};
   std::uint64_t events = 0;
-  while ((found = reader.next(problem)) == Reader::Found::chunk) {
+  while ((found = reader.next(problem)) == Reader::ReadStatus::chunk) {
     const ChunkHeader& chunk = reader.header();
     if (chunk.type == ChunkType::image)
       rows.push_back({reader.image_begin(), {.events = 0, .end_ns = 0, .threads = 1, .end = {}}});
@@ -92,7 +92,7 @@ int info(Reader& reader) {
       if (event.kind == Kind::thread_begin) ++so_far.threads;
     }
   }
-  if (found == Reader::Found::problem) return fail(problem);
+  if (found == Reader::ReadStatus::problem) return fail(problem);
   JsonLine line{STDOUT_FILENO};
   line.begin_object();
   line.add_text("schema", "tsmalloc-trace-info/2");

@@ -77,7 +77,7 @@ void Writer::write_fullest() {
 }
 
 std::uint32_t Writer::begin_image(const Image& image) {
-  if (images_ == most_images) throw Error{"the program started too many programs for one trace."};
+  if (images_ == max_images) throw Error{"the program started too many programs for one trace."};
   if (image.birth == Birth::fork) write_events(image.parent, open_.at(image.parent));
   ImageBegin begin{};
   begin.parent = image.parent;
@@ -98,8 +98,8 @@ void Writer::add(std::uint32_t image, const Event& event) {
   if (event.kind == Kind::thread_begin) ++open.threads;
   ++events_;
   ++held_events_;
-  if (open.events.size() == most_events_of_chunk) write_events(image, open);
-  if (held_events_ >= most_held_events) write_fullest();
+  if (open.events.size() == max_events_per_chunk) write_events(image, open);
+  if (held_events_ >= max_held_events) write_fullest();
 }
 
 void Writer::end_image(std::uint32_t image, End end, std::uint64_t end_ns) {

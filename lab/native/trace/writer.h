@@ -54,7 +54,7 @@ class Writer {
 
  private:
   // For all images together, in memory; beyond that the fullest is written.
-  static constexpr std::size_t most_held_events = std::size_t{1} << 20;
+  static constexpr std::size_t max_held_events = std::size_t{1} << 20;
 
   struct OpenImage {
     std::vector<Event> events;  // not yet written

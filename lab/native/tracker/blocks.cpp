@@ -17,7 +17,7 @@ constexpr unsigned address_bits = 48;
 constexpr std::uintptr_t unit_bytes = 8;
 constexpr std::uintptr_t units = (std::uintptr_t{1} << leaf_bits) / unit_bytes;
 constexpr std::uintptr_t group_bytes = unit_bytes * 64;  // that share a word of bits
-constexpr std::uint64_t most_looked_at = std::uint64_t{8} << 30;
+constexpr std::uint64_t max_looked_at = std::uint64_t{8} << 30;
 
 struct Leaf {
   std::atomic<std::uint64_t> blocks[units];           // 24 bits of thread, 40 of size
@@ -61,7 +61,7 @@ std::uintptr_t unit_of(std::uintptr_t address) { return address / unit_bytes % u
 Block exchange(Leaf& leaf, std::uintptr_t address, std::uint64_t word) {
   const std::uint64_t before =
       leaf.blocks[unit_of(address)].exchange(word, std::memory_order_relaxed);
-  return {before & most_block_bytes, static_cast<std::uint32_t>(before >> 40)};
+  return {before & max_block_bytes, static_cast<std::uint32_t>(before >> 40)};
 }
 
 // How many of the bits of units from `begin` to `end`, in one group, were already set. Relaxed:
@@ -86,8 +86,8 @@ Block enter_block(const void* address, Block block, bool& is_entered) {
   Leaf* const leaf = leaf_of(where, true);
   is_entered = leaf != nullptr;
   if (leaf == nullptr) return {};
-  const std::uint64_t thread = std::min(block.thread, most_threads);
-  return exchange(*leaf, where, thread << 40 | std::min(block.bytes, most_block_bytes));
+  const std::uint64_t thread = std::min(block.thread, max_threads);
+  return exchange(*leaf, where, thread << 40 | std::min(block.bytes, max_block_bytes));
 }
 
 Block take_block(const void* address) {
@@ -96,10 +96,10 @@ Block take_block(const void* address) {
   return leaf != nullptr ? exchange(*leaf, where, 0) : Block{};
 }
 
-std::uint64_t note_handed_out(const void* block, std::uint64_t from, std::uint64_t to) {
+std::uint64_t note_returned_block(const void* block, std::uint64_t from, std::uint64_t to) {
   // An end inside a unit has marked all of it.
   from = (from + unit_bytes - 1) / unit_bytes * unit_bytes;
-  if (from >= to || to - from > most_looked_at) return 0;
+  if (from >= to || to - from > max_looked_at) return 0;
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   std::uint64_t bytes = 0;
   for (std::uintptr_t at = address + from; at < address + to;) {

@@ -15,8 +15,8 @@ struct Block {
   bool exists() const { return thread != 0; }
 };
 
-inline constexpr std::uint64_t most_block_bytes = (std::uint64_t{1} << 40) - 1;  // a cap
-inline constexpr std::uint32_t most_threads = (1U << 24) - 1;  // later ones share this number
+inline constexpr std::uint64_t max_block_bytes = (std::uint64_t{1} << 40) - 1;  // a cap
+inline constexpr std::uint32_t max_threads = (1U << 24) - 1;  // later ones share this number
 
 // Enters a block and returns the previous one. `is_entered` is false if there is no memory for it.
 Block enter_block(const void* address, Block block, bool& is_entered);
@@ -26,6 +26,6 @@ Block take_block(const void* address);
 
 // Notes that bytes `from` to `to` of a block are allocated, and returns how many of them had been
 // before, at a resolution of 8 bytes. Blocks of more than 8 GiB are skipped.
-std::uint64_t note_handed_out(const void* block, std::uint64_t from, std::uint64_t to);
+std::uint64_t note_returned_block(const void* block, std::uint64_t from, std::uint64_t to);
 
 }  // namespace ts

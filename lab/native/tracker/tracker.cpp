@@ -43,26 +43,26 @@ constinit std::atomic<std::uint64_t> live_bytes{0};
 constinit std::atomic<std::uint64_t> live_blocks{0};
 
 // No other thread may be in here, except for a first record, when others may already be counting.
-void begin_live(Record& books) {
+void begin_live(Record& totals) {
   const std::uint64_t bytes = live_bytes.load(std::memory_order_relaxed);
   const std::uint64_t blocks = live_blocks.load(std::memory_order_relaxed);
-  for (AnyCounter* each : {&books.inherited_bytes, &books.live_bytes, &books.peak_live_bytes}) {
+  for (AnyCounter* each : {&totals.inherited_bytes, &totals.live_bytes, &totals.peak_live_bytes}) {
     each->store(bytes, std::memory_order_relaxed);
   }
-  for (AnyCounter* each : {&books.live_blocks, &books.peak_live_blocks}) {
+  for (AnyCounter* each : {&totals.live_blocks, &totals.peak_live_blocks}) {
     each->store(blocks, std::memory_order_relaxed);
   }
 }
 
 // Negative numbers, in two's complement, for what is freed.
-void change_live(Record& books, std::uint64_t bytes, std::uint64_t blocks) {
+void change_live(Record& totals, std::uint64_t bytes, std::uint64_t blocks) {
   const std::uint64_t now_bytes = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   const std::uint64_t now_blocks =
       live_blocks.fetch_add(blocks, std::memory_order_relaxed) + blocks;
-  add(books.live_bytes, bytes);
-  add(books.live_blocks, blocks);
-  if (static_cast<std::int64_t>(bytes) > 0) raise(books.peak_live_bytes, now_bytes);
-  if (static_cast<std::int64_t>(blocks) > 0) raise(books.peak_live_blocks, now_blocks);
+  add(totals.live_bytes, bytes);
+  add(totals.live_blocks, blocks);
+  if (static_cast<std::int64_t>(bytes) > 0) raise(totals.peak_live_bytes, now_bytes);
+  if (static_cast<std::int64_t>(blocks) > 0) raise(totals.peak_live_blocks, now_blocks);
 }
 
 // --- the record's beginning ----------------------------------------------------------------------
@@ -83,7 +83,7 @@ void begin_slow() {
   const char* const calls_alone = "TSMALLOC_TRACKER_CALLS";
   const bool wants_blocks = secure_getenv(calls_alone) == nullptr;
   if (const Begin begin = begin_process(wants_blocks ? "TSMALLOC_TRACKER" : calls_alone);
-      begin != Begin::not_now) {
+      begin != Begin::try_later) {
     Record& fresh = record_in_memory;
     if (begin == Begin::forked) {
       std::memset(static_cast<void*>(&fresh), 0, sizeof fresh);
@@ -121,10 +121,10 @@ void begin_if_new() {
 
 constinit thread_local Tally tally{};
 
-void count(Record& books, Entry entry) {
+void count(Record& totals, Entry entry) {
   const auto place = static_cast<std::size_t>(entry);
   ++tally.calls[place];
-  add(books.calls[place], 1);
+  add(totals.calls[place], 1);
 }
 
 constinit std::atomic<std::uint32_t> last_thread{0};  // relaxed: numbers only have to differ
@@ -132,21 +132,21 @@ constinit thread_local std::uint32_t own_number = 0;  // kept across forks, sinc
 
 std::uint32_t own_thread() {
   if (own_number == 0) {
-    own_number = std::min(last_thread.fetch_add(1, std::memory_order_relaxed) + 1, most_threads);
+    own_number = std::min(last_thread.fetch_add(1, std::memory_order_relaxed) + 1, max_threads);
   }
   return own_number;
 }
 
-ThreadSums& mine(Record& books) {
-  return books.threads[std::min<std::size_t>(own_thread(), thread_places) - 1];
+ThreadSums& mine(Record& totals) {
+  return totals.threads[std::min<std::size_t>(own_thread(), thread_places) - 1];
 }
 
-void note_free(Record& books, Block block) {
-  ThreadSums& sums = mine(books);
+void note_free(Record& totals, Block block) {
+  ThreadSums& sums = mine(totals);
   add(sums.frees, 1);
   add(sums.freed_bytes, block.bytes);
   add(sums.foreign_frees, block.thread != own_thread() ? 1 : 0);
-  change_live(books, -block.bytes, -std::uint64_t{1});
+  change_live(totals, -block.bytes, -std::uint64_t{1});
 }
 
 std::uint64_t usable_size(void* block) { return knows_usable ? next_usable.get()(block) : 0; }
@@ -156,26 +156,26 @@ std::uint64_t usable_size(void* block) { return knows_usable ? next_usable.get()
 constinit thread_local const void* newest = nullptr;
 
 void enter(void* block, std::uint64_t bytes) {
-  Record& books = current();
-  ThreadSums& sums = mine(books);
+  Record& totals = current();
+  ThreadSums& sums = mine(totals);
   bool is_entered = false;
   const Block earlier = enter_block(block, {bytes, own_thread()}, is_entered);
   if (!is_entered) {
-    add(books.untracked_blocks, 1);
+    add(totals.untracked_blocks, 1);
   } else if (earlier.exists() && newest == block) {  // with the size that the program wants
     add(sums.requested_bytes, bytes - earlier.bytes);
-    change_live(books, bytes - earlier.bytes, 0);
-    note_handed_out(block, earlier.bytes, bytes);
+    change_live(totals, bytes - earlier.bytes, 0);
+    note_returned_block(block, earlier.bytes, bytes);
   } else {
     if (earlier.exists()) {  // it was freed in a way that we do not see
-      add(books.missed_frees, 1);
-      change_live(books, -earlier.bytes, -std::uint64_t{1});
+      add(totals.missed_frees, 1);
+      change_live(totals, -earlier.bytes, -std::uint64_t{1});
     }
     add(sums.allocations, 1);
     add(sums.requested_bytes, bytes);
-    add(sums.reused_bytes, note_handed_out(block, 0, bytes));
+    add(sums.reused_bytes, note_returned_block(block, 0, bytes));
     add(sums.usable_bytes, usable_size(block));
-    change_live(books, bytes, 1);
+    change_live(totals, bytes, 1);
   }
   newest = block;
 }
@@ -184,8 +184,8 @@ void enter(void* block, std::uint64_t bytes) {
 
 Call::Call(Entry entry, void* block, std::size_t, std::size_t) : entry_{entry}, given_{block} {
   begin_if_new();
-  Record& books = current();
-  count(books, entry);
+  Record& totals = current();
+  count(totals, entry);
   mine_ = tally;
   if (block == nullptr || newest == block) newest = nullptr;
   if (block == nullptr || !tracks_blocks) return;
@@ -194,7 +194,7 @@ Call::Call(Entry entry, void* block, std::size_t, std::size_t) : entry_{entry}, 
   if (entry == Entry::realloc) {
     usable_before_ = usable_size(block);
   } else {
-    note_free(books, known_);
+    note_free(totals, known_);
   }
 }
 
@@ -212,38 +212,38 @@ void Call::finish(void* block, std::size_t bytes) {
 }
 
 void Call::uncount_nested() const {
-  Record& books = current();
-  for (std::size_t i = 0; i < entries; ++i) add(books.calls[i], mine_.calls[i] - tally.calls[i]);
-  add(books.granted_bytes, mine_.granted_bytes - tally.granted_bytes);
+  Record& totals = current();
+  for (std::size_t i = 0; i < entries; ++i) add(totals.calls[i], mine_.calls[i] - tally.calls[i]);
+  add(totals.granted_bytes, mine_.granted_bytes - tally.granted_bytes);
   tally = mine_;
 }
 
 // Before a reallocation it is not known whether the block will move, so that is noted afterwards;
 // its address was out of the table meanwhile, since another thread may already have got it.
 void Call::finish_resize(void* block, std::size_t bytes) const {
-  Record& books = current();
+  Record& totals = current();
   const bool is_refused = block == nullptr && bytes != 0;
   if (block == given_ || is_refused) {
     bool is_entered = false;
     enter_block(given_, {is_refused ? known_.bytes : bytes, known_.thread}, is_entered);
     if (is_refused) return;
-    ThreadSums& sums = mine(books);
+    ThreadSums& sums = mine(totals);
     add(sums.resizes, 1);
     add(sums.requested_bytes, bytes > known_.bytes ? bytes - known_.bytes : 0);
-    add(sums.reused_bytes, note_handed_out(block, known_.bytes, bytes));
+    add(sums.reused_bytes, note_returned_block(block, known_.bytes, bytes));
     add(sums.usable_bytes, std::max(usable_size(block), usable_before_) - usable_before_);
-    change_live(books, bytes - known_.bytes, 0);
+    change_live(totals, bytes - known_.bytes, 0);
     return;
   }
-  note_free(books, known_);
+  note_free(totals, known_);
   if (block != nullptr) enter(block, bytes);
 }
 
 void note_deep_binding(const char* library) {
   begin_if_new();
-  Record& books = current();
-  const bool is_first = books.deep_bindings.fetch_add(1, std::memory_order_relaxed) == 0;
-  if (is_first) ::memccpy(books.deep_bound, library, 0, sizeof books.deep_bound - 1);
+  Record& totals = current();
+  const bool is_first = totals.deep_bindings.fetch_add(1, std::memory_order_relaxed) == 0;
+  if (is_first) ::memccpy(totals.deep_bound, library, 0, sizeof totals.deep_bound - 1);
 }
 
 }  // namespace ts

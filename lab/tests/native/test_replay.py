@@ -287,7 +287,7 @@ def test_latencies_are_counted_for_each_kind(synthetic):
 
 def test_memory_is_that_of_the_blocks(synthetic):
     # 64 MB of blocks that the C library maps separately, each written completely.
-    trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000)
+    trace = synthetic(threads=1, max_bytes=2_000_000, live_objects=256, events=3_000)
     line = replay(trace.trace, "--touch", "all", "--samples", "100", "--settle", "0.01")
     live = line["peak_live_bytes"]
     assert live == trace.images[0]["peak_live_bytes"]
@@ -306,7 +306,7 @@ def test_memory_is_that_of_the_blocks(synthetic):
 
 
 def test_untouched_blocks_are_not_resident(synthetic):
-    trace = synthetic(threads=1, most_bytes=2_000_000, live_objects=256, events=3_000).trace
+    trace = synthetic(threads=1, max_bytes=2_000_000, live_objects=256, events=3_000).trace
     peaks = [
         replay(trace, "--touch", touch, "--samples", "50")["peak_resident_bytes"]
         for touch in ("none", "first", "page", "all")
@@ -316,7 +316,7 @@ def test_untouched_blocks_are_not_resident(synthetic):
 
 
 def test_memory_of_replay_itself_is_not_counted(synthetic):
-    trace = synthetic(threads=1, most_bytes=0, live_objects=100_000, events=400_000, has_aligned=0)
+    trace = synthetic(threads=1, max_bytes=0, live_objects=100_000, events=400_000, has_aligned=0)
     all_events = np.concatenate([events for _, _, _, events in files.chunks(trace.trace)])
     objects = int(all_events["slot"].max()) + 1  # one thread: those alive at the peak
     line = replay(trace.trace, "--samples", "10")

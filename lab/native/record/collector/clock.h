@@ -15,11 +15,11 @@ namespace ts::record {
 class Clock {
  public:
   Clock()
-      : kind_{counts_at_one_rate() ? RingClock::cycles : RingClock::monotonic},
+      : kind_{has_invariant_counter() ? RingClock::cycles : RingClock::monotonic},
         first_{read_both()},
         latest_{first_} {
-    constexpr timespec a_while{.tv_sec = 0, .tv_nsec = ns_per_ms};
-    nanosleep(&a_while, nullptr);
+    constexpr timespec short_pause{.tv_sec = 0, .tv_nsec = ns_per_ms};
+    nanosleep(&short_pause, nullptr);
     compare();
   }
 
@@ -58,13 +58,13 @@ class Clock {
   // Several times, since we may be interrupted between the two readings: the closest pair counts.
   Pair read_both() const {
     Pair best{};
-    std::uint64_t least = UINT64_MAX;
+    std::uint64_t minimum = UINT64_MAX;
     for (int i = 0; i < 5; ++i) {
       const std::uint64_t before = read();
       const std::uint64_t ns = unsigned_now_ns();
       const std::uint64_t width = read() - before;
-      if (width >= least) continue;
-      least = width;
+      if (width >= minimum) continue;
+      minimum = width;
       best = {.time = before + width / 2, .ns = ns};
     }
     return best;

@@ -12,7 +12,7 @@
 namespace ts::record {
 namespace {
 
-constexpr std::uint64_t tell_interval_ns = 1'000'000;
+constexpr std::uint64_t publish_interval_ns = 1'000'000;
 constexpr std::uint64_t ends_interval_ns = 20'000'000;
 
 void wake_all(std::atomic<std::uint32_t>& word) {
@@ -25,46 +25,46 @@ Collector::Collector(RingFile& file, Clock& clock, Sink& sink)
     : ring_{file.ring()},
       clock_{clock},
       sink_{sink},
-      by_place_(most_images, nullptr),
-      found_ids_(most_images, 0),
+      by_place_(max_images, nullptr),
+      found_ids_(max_images, 0),
       chunks_(file.ring().chunk_count) {}
 
 std::size_t Collector::collect() {
   ring_.rounds.fetch_add(1, std::memory_order_relaxed);
-  if (const std::uint64_t ns = now_ns(); ns - told_ns_ >= tell_interval_ns) {
+  if (const std::uint64_t ns = now_ns(); ns - published_ns_ >= publish_interval_ns) {
     ring_.now.store(clock_.read(), std::memory_order_relaxed);
-    told_ns_ = ns;
+    published_ns_ = ns;
   }
   gave_back_ = false;
-  meet_new_images();
+  add_new_images();
   for (const auto& live : live_) live->limit = live->window.highest();
-  const std::size_t found = look_through_chunks(usual_gap);
-  look_for_images();
-  for (const auto& live : live_) hand_out(*live);
-  help_waiting(found);
-  if (now_ns() - looked_at_ends_ns_ >= ends_interval_ns) notice_ends();
+  const std::size_t found = scan_chunks(usual_gap);
+  scan_for_images();
+  for (const auto& live : live_) deliver(*live);
+  assist_waiting_threads(found);
+  if (now_ns() - checked_ends_ns_ >= ends_interval_ns) check_for_ended_processes();
   return found;
 }
 
-std::size_t Collector::look_through_chunks(std::uint32_t most_gap) {
+std::size_t Collector::scan_chunks(std::uint32_t max_gap) {
   std::size_t found = 0;
   for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
     // relaxed: an owner that matters is seen, since its record's publication came after it
     const std::uint32_t owner = ring_.owners[i].load(std::memory_order_relaxed);
-    if (owner == 0 || owner > most_images || by_place_[owner - 1] == nullptr) continue;
-    found += look_through(*by_place_[owner - 1], i, most_gap);
+    if (owner == 0 || owner > max_images || by_place_[owner - 1] == nullptr) continue;
+    found += scan_chunk(*by_place_[owner - 1], i, max_gap);
   }
   return found;
 }
 
-std::size_t Collector::look_through(Live& live, std::uint32_t chunk, std::uint32_t most_gap) {
+std::size_t Collector::scan_chunk(Live& live, std::uint32_t chunk, std::uint32_t max_gap) {
   ChunkState& state = chunks_[chunk];
   Chunk& content = ring_.chunks()[chunk];
   // acquire: pairs with the release of a thread that ends; all of its records will be seen
   const bool is_closed = content.head.closed.load(std::memory_order_acquire) != 0;
   std::size_t found = 0;
   std::uint32_t gap = 0;
-  for (std::uint32_t i = state.first_unseen; i < records_per_chunk && gap <= most_gap; ++i) {
+  for (std::uint32_t i = state.first_unseen; i < records_per_chunk && gap <= max_gap; ++i) {
     if (state.seen[i]) continue;
     const Record& record = content.records[i];
     // acquire: pairs with the release in publish (thread.h)
@@ -74,38 +74,38 @@ std::size_t Collector::look_through(Live& live, std::uint32_t chunk, std::uint32
     }
     ++found;
     state.seen[i] = true;
-    if (!live.window.add(record)) ++state.handed_out;
+    if (!live.window.add(record)) ++state.delivered;
   }
   while (state.first_unseen < records_per_chunk && state.seen[state.first_unseen]) {
     ++state.first_unseen;
   }
-  if (is_closed && found == 0 && state.handed_out == state.seen.count()) give_back(live, chunk);
+  if (is_closed && found == 0 && state.delivered == state.seen.count()) give_back(live, chunk);
   return found;
 }
 
 // Records up to the limit of this round; gaps among them get some time to fill.
-void Collector::hand_out(Live& live) {
+void Collector::deliver(Live& live) {
   if (!begin(live, false)) return;
-  hand_out_to(live, live.limit, false);
+  deliver_up_to(live, live.limit, false);
   if (live.window.next() > live.limit) {
     live.gap = 0;
   } else if (live.gap != live.window.next()) {
     live.gap = live.window.next();
     live.gap_limit = live.limit;
     live.gap_since_ns = now_ns();
-  } else if (now_ns() - live.gap_since_ns > gap_patience_ns) {
-    hand_out_to(live, live.gap_limit, true);
+  } else if (now_ns() - live.gap_since_ns > gap_timeout_ns) {
+    deliver_up_to(live, live.gap_limit, true);
   }
 }
 
-void Collector::hand_out_to(Live& live, std::uint64_t limit, bool passes_gaps) {
-  live.window.hand_out(limit, passes_gaps, [&](const Record& record) { take(live, record); });
+void Collector::deliver_up_to(Live& live, std::uint64_t limit, bool passes_gaps) {
+  live.window.deliver(limit, passes_gaps, [&](const Record& record) { take(live, record); });
 }
 
 // No process is left to publish.
-void Collector::hand_out_rest(Live& live) {
+void Collector::deliver_rest(Live& live) {
   begin(live, true);
-  hand_out_to(live, live.window.highest(), true);
+  deliver_up_to(live, live.window.highest(), true);
 }
 
 void Collector::take(Live& live, const Record& record) {
@@ -129,9 +129,9 @@ void Collector::take(Live& live, const Record& record) {
   if (raw.kind == RawKind::fork) {
     announce_fork(live, raw);
   } else {
-    live.books->add(raw);
+    live.translator->add(raw);
   }
-  if (++chunks_[chunk].handed_out == records_per_chunk) give_back(live, chunk);
+  if (++chunks_[chunk].delivered == records_per_chunk) give_back(live, chunk);
 }
 
 void Collector::give_back(Live& live, std::uint32_t chunk) {
@@ -154,7 +154,7 @@ bool Collector::is_drained() const {
 
 // Threads wait for chunks while we lag behind, which is intended. But if everything has been read,
 // and each chunk belongs to a thread that has not filled it, there are more threads than chunks.
-void Collector::help_waiting(std::size_t found) {
+void Collector::assist_waiting_threads(std::size_t found) {
   if (gave_back_) {
     ring_.is_exhausted.store(0, std::memory_order_relaxed);
     ring_.given_back.fetch_add(1, std::memory_order_seq_cst);

@@ -33,8 +33,8 @@
 #include <utility>
 #include <vector>
 
-#include "record/collector/books.h"
 #include "record/collector/clock.h"
+#include "record/collector/event_translator.h"
 #include "record/collector/ring_file.h"
 #include "record/collector/ticket_window.h"
 
@@ -56,14 +56,14 @@ struct ImageReport {
   std::uint64_t objects = 0;
   std::uint64_t frees = 0;
   std::uint32_t threads = 0;
-  Oddities oddities;
+  Anomalies anomalies;
   std::uint64_t lost_events = 0;  // for which the ring had no room
   std::uint64_t waits = 0;
   std::uint64_t wait_ns = 0;
 };
 
 // How long to wait for a ticket that was drawn but not published.
-inline constexpr std::uint64_t gap_patience_ns = 20'000'000;
+inline constexpr std::uint64_t gap_timeout_ns = 20'000'000;
 
 class Collector {
  public:
@@ -87,7 +87,7 @@ class Collector {
   const std::string* program_of(pid_t pid);
 
   // Whether any of the process's images was recorded.
-  bool has_met(pid_t pid) const { return met_processes_.contains(pid); }
+  bool is_known_process(pid_t pid) const { return known_processes_.contains(pid); }
 
  private:
   // Places that were taken and not yet published, one after the other: one for each signal handler
@@ -108,11 +108,11 @@ class Collector {
     int pid_descriptor = -1;      // readable when the process has ended; -1: the system has none
     bool has_ended = false;       // as seen in an earlier round
     std::uint64_t parent_id = 0;  // the image that it replaced or was started by; 0: not known
-    std::uint64_t met_ns = 0;
+    std::uint64_t discovered_ns = 0;
 
-    std::optional<Books> books;  // from its beginning in the trace on
-    std::uint64_t begin_ns = 0;  // since the recording began
-    ImageReport report;          // as far as it is known
+    std::optional<EventTranslator> translator;  // from its beginning in the trace on
+    std::uint64_t begin_ns = 0;                 // since the recording began
+    ImageReport report;                         // as far as it is known
 
     std::uint64_t time_ns = 0;  // of the latest event whose time is known
 
@@ -126,40 +126,40 @@ class Collector {
   struct ChunkState {
     std::bitset<records_per_chunk> seen;
     std::uint32_t first_unseen = 0;
-    std::uint32_t handed_out = 0;
+    std::uint32_t delivered = 0;
   };
   // A fork announced by the parent, until the child is met.
   struct Expected {
-    Books books;
+    EventTranslator translator;
     std::uint64_t begin_ns;
     std::uint32_t parent;
   };
   // The parent's id, and the fork's number.
   using ForkKey = std::pair<std::uint64_t, std::uint32_t>;
 
-  void look_for_images();
-  void meet_new_images();
-  void meet(ImagePlace& place);
+  void scan_for_images();
+  void add_new_images();
+  void add_image(ImagePlace& place);
   bool begin(Live& live, bool is_last);
   bool begin_executed(Live& live, bool is_last);
 
   bool begin_forked(Live& live, bool is_last);
-  void begin_alone(Live& live, trace::Birth birth, std::uint32_t parent);
+  void begin_without_parent(Live& live, trace::Birth birth, std::uint32_t parent);
   std::uint32_t number_of(std::uint64_t id);
   void announce_fork(Live& parent, const RawEvent& raw);
-  void hear_of_fork(Live& child);
+  void await_fork_announcement(Live& child);
 
-  std::size_t look_through_chunks(std::uint32_t most_gap);
-  std::size_t look_through(Live& live, std::uint32_t chunk, std::uint32_t most_gap);
-  void hand_out(Live& live);
-  void hand_out_to(Live& live, std::uint64_t limit, bool passes_gaps);
-  void hand_out_rest(Live& live);
+  std::size_t scan_chunks(std::uint32_t max_gap);
+  std::size_t scan_chunk(Live& live, std::uint32_t chunk, std::uint32_t max_gap);
+  void deliver(Live& live);
+  void deliver_up_to(Live& live, std::uint64_t limit, bool passes_gaps);
+  void deliver_rest(Live& live);
   void take(Live& live, const Record& record);
   void give_back(Live& live, std::uint32_t chunk);
-  void help_waiting(std::size_t found);
+  void assist_waiting_threads(std::size_t found);
   bool is_drained() const;
 
-  void notice_ends();
+  void check_for_ended_processes();
   trace::End end_of(const Live& live);
   void finish(Live& live, trace::End end);
   void report(const Live& live, trace::End end);
@@ -181,11 +181,11 @@ class Collector {
   std::map<ForkKey, Expected> expected_;
   std::map<std::uint64_t, std::uint32_t> former_;  // numbers of images that have ended, by id
   std::map<pid_t, int> wait_statuses_;
-  std::set<pid_t> met_processes_;
+  std::set<pid_t> known_processes_;
   std::vector<ImageReport> reports_;
   bool gave_back_ = false;  // in this round
-  std::uint64_t looked_at_ends_ns_ = 0;
-  std::uint64_t told_ns_ = 0;  // when the ring's clock was set
+  std::uint64_t checked_ends_ns_ = 0;
+  std::uint64_t published_ns_ = 0;  // when the ring's clock was set
 };
 
 }  // namespace ts::record

@@ -35,7 +35,7 @@ namespace record {
 namespace {
 
 constexpr std::size_t default_chunks = (std::size_t{32} << 20) / chunk_bytes;
-constexpr std::size_t least_chunks = 4;
+constexpr std::size_t min_chunks = 4;
 
 // The command line's values; large, and needed from start to end.
 Options options;
@@ -68,8 +68,8 @@ constexpr Option own_options[] = {
     {"ring-chunks",
      [](const char* argument) {
        ring_chunks =
-           std::max(static_cast<std::size_t>(parse_whole("--ring-chunks", argument, most_chunks)),
-                    least_chunks);
+           std::max(static_cast<std::size_t>(parse_whole("--ring-chunks", argument, max_chunks)),
+                    min_chunks);
      }},
     {"shim", [](const char* argument) { shim_path = argument; }}};
 
@@ -126,7 +126,7 @@ void set_environment(const RingFile& file) {
 
 // For us only, so after the program was started: one descriptor for each process, and errors
 // instead of signals if a file is full or its reader gone.
-void make_room_for_ourselves() {
+void raise_file_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     limit.rlim_cur = limit.rlim_max;
@@ -153,7 +153,7 @@ int run(int argument_count, char** arguments) {
     fail_internal("cannot become a child subreaper", errno);
   }
   if (is_ready) start_child(options, setup, child);
-  make_room_for_ourselves();
+  raise_file_limit();
   const bool is_started = child.error_number == 0;
   TraceSink sink;
   if (is_started) {

@@ -55,7 +55,7 @@ void remove_leftovers(const std::string& parent) {
 }  // namespace
 
 RingFile::RingFile(std::size_t chunks, RingClock clock)
-    : bytes_{Ring::bytes_with(std::min(chunks, most_chunks))} {
+    : bytes_{Ring::bytes_with(std::min(chunks, max_chunks))} {
   const std::string parent = parent_directory();
   remove_leftovers(parent);
   create_in(parent);
@@ -72,7 +72,7 @@ RingFile::RingFile(std::size_t chunks, RingClock clock)
   if (readlink("/proc/self/ns/pid", ring_->pid_namespace, sizeof ring_->pid_namespace - 1) < 0) {
     ring_->pid_namespace[0] = '\0';
   }
-  ring_->chunk_count = static_cast<std::uint32_t>(std::min(chunks, most_chunks));
+  ring_->chunk_count = static_cast<std::uint32_t>(std::min(chunks, max_chunks));
   std::memcpy(ring_->magic, ring_magic, sizeof ring_magic);
 }
 

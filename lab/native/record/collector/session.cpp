@@ -13,7 +13,7 @@ namespace {
 
 constexpr Nanoseconds compare_interval_ns = 10 * ns_per_ms;
 constexpr Nanoseconds flush_interval_ns = ns_per_second;
-constexpr Nanoseconds look_interval_ns = 50 * ns_per_ms;
+constexpr Nanoseconds scan_interval_ns = 50 * ns_per_ms;
 
 // The ring holds a million records: what a program that does nothing else writes in 50 ms.
 constexpr Nanoseconds shortest_nap_ns = ns_per_ms;
@@ -39,10 +39,10 @@ void write_image(JsonLine& line, const ImageReport& image) {
   line.add("frees", image.frees);
   line.add("threads", image.threads);
   line.add("null_frees", image.null_frees);
-  line.add("unknown_frees", image.oddities.unknown_frees);
-  line.add("unknown_resizes", image.oddities.unknown_resizes);
-  line.add("missed_frees", image.oddities.missed_frees);
-  line.add("unfinished_resizes", image.oddities.unfinished);
+  line.add("unknown_frees", image.anomalies.unknown_frees);
+  line.add("unknown_resizes", image.anomalies.unknown_resizes);
+  line.add("missed_frees", image.anomalies.missed_frees);
+  line.add("unfinished_resizes", image.anomalies.unfinished);
   line.add("lost_events", image.lost_events);
   line.add("waits", image.waits);
   line.add("wait_ns", image.wait_ns);
@@ -86,7 +86,7 @@ bool Session::reap() {
     if (info.si_pid == 0) return true;
     collector_.note_end(info.si_pid, wait_status_of(info));
     collector_.collect();
-    unrecorded_.look_at_ended(info.si_pid, collector_);
+    unrecorded_.check_ended(info.si_pid, collector_);
     int status = 0;
     if (waitpid(info.si_pid, &status, WNOHANG) != info.si_pid) return true;
     collector_.note_end(info.si_pid, status);
@@ -94,7 +94,7 @@ bool Session::reap() {
   }
 }
 
-void Session::do_what_is_due() {
+void Session::run_due_tasks() {
   const Nanoseconds now = now_ns();
   if (now >= compare_ns_) {
     clock_.compare();
@@ -104,9 +104,9 @@ void Session::do_what_is_due() {
     sink_.flush();
     flush_ns_ = now + flush_interval_ns;
   }
-  if (now >= look_ns_) {
-    unrecorded_.look(end_.tree(), collector_);
-    look_ns_ = now_ns() + look_interval_ns;
+  if (now >= scan_ns_) {
+    unrecorded_.scan(end_.tree(), collector_);
+    scan_ns_ = now_ns() + scan_interval_ns;
   }
 }
 
@@ -120,7 +120,7 @@ void Session::wait(std::size_t found) {
 void Session::run() {
   while (reap() && !end_.gives_up()) {
     end_.pass_deadline_if_due();
-    do_what_is_due();
+    run_due_tasks();
     wait(collector_.collect());
   }
   collector_.conclude();

@@ -24,7 +24,7 @@ class Session {
 
  private:
   bool reap();  // false when there is no child left
-  void do_what_is_due();
+  void run_due_tasks();
   void wait(std::size_t found);
 
   const StartedChild& child_;
@@ -35,7 +35,7 @@ class Session {
   TreeEnd end_;
   Nanoseconds compare_ns_ = 0;
   Nanoseconds flush_ns_ = 0;
-  Nanoseconds look_ns_ = 0;
+  Nanoseconds scan_ns_ = 0;
   int quiet_rounds_ = 0;  // without a record, one after the other
 };
 

@@ -24,7 +24,7 @@ class TicketWindow {
       late_.push_back(&record);
       return true;
     }
-    if (ticket - next_ >= most_ahead) return false;
+    if (ticket - next_ >= max_ahead) return false;
     const std::size_t slot = first_ + static_cast<std::size_t>(ticket - next_);
     if (slot >= slots_.size()) slots_.resize(std::max(slot + 1, slots_.size() * 2), nullptr);
     slots_[slot] = &record;
@@ -38,7 +38,7 @@ class TicketWindow {
   // Calls take(record) for the records up to the ticket `limit`, in order; late ones first. Unless
   // gaps are to be skipped, it stops at the first one.
   template <class Take>
-  void hand_out(std::uint64_t limit, bool passes_gaps, Take take) {
+  void deliver(std::uint64_t limit, bool passes_gaps, Take take) {
     if (!late_.empty()) {
       std::sort(late_.begin(), late_.end(),
                 [](const Record* a, const Record* b) { return ticket_of(*a) < ticket_of(*b); });
@@ -59,7 +59,7 @@ class TicketWindow {
 
  private:
   // More than the largest ring has records, and far more than any gap.
-  static constexpr std::uint64_t most_ahead = 1 << 24;
+  static constexpr std::uint64_t max_ahead = 1 << 24;
 
   static std::uint64_t ticket_of(const Record& record) {
     return record.ticket.load(std::memory_order_relaxed);  // it had been acquired when it was found

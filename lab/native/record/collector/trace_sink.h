@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/system.h"
-#include "record/collector/books.h"
+#include "record/collector/event_translator.h"
 #include "trace/writer.h"
 
 namespace ts::record {

@@ -13,7 +13,7 @@ namespace ts::record {
 namespace {
 
 constexpr char shim_name[] = "libtsmalloc-record.so";
-constexpr std::size_t most_programs = 1000;
+constexpr std::size_t max_programs = 1000;
 
 std::string proc(pid_t pid, const char* what) {
   return "/proc/" + std::to_string(pid) + "/" + what;
@@ -34,11 +34,11 @@ std::string read_all(const std::string& path) {
 
 void Unrecorded::add(const std::string& name) {
   const bool is_known = std::ranges::find(programs_, name) != programs_.end();
-  if (!is_known && programs_.size() < most_programs) programs_.push_back(name);
+  if (!is_known && programs_.size() < max_programs) programs_.push_back(name);
 }
 
 // A process seen twice with the same file, with enough time to begin, is not going to.
-void Unrecorded::look(ProcessTree& tree, Collector& collector) {
+void Unrecorded::scan(ProcessTree& tree, Collector& collector) {
   std::map<pid_t, std::string> suspects;
   tree.refresh();
   for (const pid_t pid : tree.processes()) {
@@ -59,8 +59,8 @@ void Unrecorded::look(ProcessTree& tree, Collector& collector) {
   suspects_ = std::move(suspects);
 }
 
-void Unrecorded::look_at_ended(pid_t pid, const Collector& collector) {
-  if (collector.has_met(pid)) return;
+void Unrecorded::check_ended(pid_t pid, const Collector& collector) {
+  if (collector.is_known_process(pid)) return;
   std::string name = read_all(proc(pid, "comm"));
   if (!name.empty() && name.back() == '\n') name.pop_back();
   // The kernel keeps only the beginning of a name; look() may have seen all of it.

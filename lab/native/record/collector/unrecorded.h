@@ -19,10 +19,10 @@ namespace ts::record {
 class Unrecorded {
  public:
   // Checks all our descendants.
-  void look(ProcessTree& tree, Collector& collector);
+  void scan(ProcessTree& tree, Collector& collector);
 
   // A child of ours that has ended and has not been reaped.
-  void look_at_ended(pid_t pid, const Collector& collector);
+  void check_ended(pid_t pid, const Collector& collector);
 
   // The names of their files, without directories.
   const std::vector<std::string>& programs() const { return programs_; }

@@ -20,7 +20,7 @@ class Denominator {
   // False: the common multiple is too large, and nothing has changed. Tickets are at least 1.
   [[nodiscard]] bool include(std::uint32_t tickets) {
     const std::uint64_t factor = tickets / std::gcd(multiple_, std::uint64_t{tickets});
-    if (multiple_ > most / factor) return false;
+    if (multiple_ > maximum / factor) return false;
     multiple_ *= factor;
     return true;
   }
@@ -35,7 +35,7 @@ class Denominator {
   }
 
  private:
-  static constexpr std::uint64_t most = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t maximum = std::uint64_t{1} << 62;
 
   std::uint64_t multiple_ = 1;
 };

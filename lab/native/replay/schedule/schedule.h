@@ -54,19 +54,19 @@ struct Share {
 
 class Schedule {
  public:
-  struct Seat {
+  struct Client {
     Share share;
     bool is_runnable = false;
     Meter meter = 0;
     Meter step = 0;
   };
 
-  // seats: room for the maximum number of concurrent threads, any contents, touched only as far as
-  // needed. denominator: covers all tickets that add() will get; kept by reference.
-  Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator, Seat* seats,
-           std::size_t capacity);
+  // clients: room for the maximum number of concurrent threads, any contents, touched only as far
+  // as needed. denominator: covers all tickets that add() will get; kept by reference.
+  Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator,
+           Client* clients, std::size_t capacity);
 
-  // False: no seat is free, the thread is already there, or the denominator does not cover the
+  // False: no room is left, the thread is already there, or the denominator does not cover the
   // tickets (never 0). Nothing has changed then.
   [[nodiscard]] bool add(std::uint32_t thread, std::uint32_t tickets);
   Share remove(std::uint32_t thread);  // of a thread that has left: thread is no_thread
@@ -76,30 +76,30 @@ class Schedule {
   // of number.
   template <class IsRunnable>
   std::uint32_t next(IsRunnable&& is_runnable) {
-    for (Seat& seat : present()) seat.is_runnable = is_runnable(seat.share.thread);
+    for (Client& client : present()) client.is_runnable = is_runnable(client.share.thread);
     return grant();
   }
 
   std::uint64_t ticks() const { return ticks_; }
   std::size_t threads() const { return count_; }
-  const Seat& seat(std::size_t index) const { return seats_[index]; }  // by number of thread
-  double meter(std::size_t index) const { return denominator_.value(seats_[index].meter); }
+  const Client& client(std::size_t index) const { return clients_[index]; }  // by number of thread
+  double meter(std::size_t index) const { return denominator_.value(clients_[index].meter); }
 
  private:
-  std::span<Seat> present() { return {seats_, count_}; }
-  std::size_t find(std::uint32_t thread) const;  // its seat, or the one it would get
+  std::span<Client> present() { return {clients_, count_}; }
+  std::size_t find(std::uint32_t thread) const;  // its client, or the one it would get
   std::uint32_t grant();
-  std::uint64_t weight(const Seat& seat) const;
-  Seat* choose(std::uint64_t runnable_tickets);
-  Seat* next_in_turn();
-  Seat* winner(std::uint64_t runnable_tickets);
-  Seat* least_meter();
-  void skip_those_who_cannot_run(std::uint64_t runnable_tickets);
+  std::uint64_t weight(const Client& client) const;
+  Client* choose(std::uint64_t runnable_tickets);
+  Client* next_in_turn();
+  Client* winner(std::uint64_t runnable_tickets);
+  Client* least_meter();
+  void skip_blocked(std::uint64_t runnable_tickets);
 
   Discipline discipline_;
   Random random_;
   const Denominator& denominator_;
-  Seat* seats_;  // by number of thread
+  Client* clients_;  // by number of thread
   std::size_t capacity_;
   std::size_t count_ = 0;
   std::uint64_t ticks_ = 0;

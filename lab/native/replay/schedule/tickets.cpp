@@ -18,12 +18,12 @@ constexpr const char* nothing_common =
     "the least common multiple of these tickets is too long; choose numbers that share factors, or "
     "none above 42";
 
-// The number at text, which is moved past it. Above most_tickets, any larger number.
+// The number at text, which is moved past it. Above max_tickets, any larger number.
 bool read_number(const char*& text, std::uint64_t& number) {
   if (*text < '0' || *text > '9') return false;
   number = 0;
   for (; *text >= '0' && *text <= '9'; ++text) {
-    if (number <= most_tickets) number = 10 * number + static_cast<std::uint64_t>(*text - '0');
+    if (number <= max_tickets) number = 10 * number + static_cast<std::uint64_t>(*text - '0');
   }
   return true;
 }
@@ -46,8 +46,8 @@ const char* Tickets::read(const char* text) {
     std::uint64_t tickets = 0;
     if (!read_number(text, tickets) || (*text != ',' && *text != '\0')) return no_list;
     if (tickets == 0) return none;
-    if (tickets > most_tickets) return too_large;
-    if (count_ == most_listed_tickets) return too_many;
+    if (tickets > max_tickets) return too_large;
+    if (count_ == max_listed_tickets) return too_many;
     listed_[count_] = static_cast<std::uint32_t>(tickets);
     if (!denominator_.include(listed_[count_])) return nothing_common;
     ++count_;

@@ -9,8 +9,8 @@
 
 namespace ts::replay {
 
-inline constexpr std::uint32_t most_tickets = 1'000'000'000;  // of one thread
-inline constexpr std::size_t most_listed_tickets = 4096;
+inline constexpr std::uint32_t max_tickets = 1'000'000'000;  // of one thread
+inline constexpr std::size_t max_listed_tickets = 4096;
 
 // Thread n gets the tickets at n modulo the length of the list. So with "1" all have equal tickets,
 // and "3,2,1" gives the fourth thread three again.
@@ -27,7 +27,7 @@ class Tickets {
   const char* read(const char* text);
 
   std::size_t count_ = 1;
-  std::uint32_t listed_[most_listed_tickets] = {1};
+  std::uint32_t listed_[max_listed_tickets] = {1};
   Denominator denominator_;
 };
 

@@ -78,7 +78,7 @@ class CollectorTest : public testing::Test {
   bool collect_at_once(int rounds = 3) {
     const std::uint64_t begin_ns = clock.to_ns(clock.read());
     collect(rounds);
-    return clock.to_ns(clock.read()) - begin_ns < gap_patience_ns;
+    return clock.to_ns(clock.read()) - begin_ns < gap_timeout_ns;
   }
 
   // Until gaps have been given up.
@@ -277,7 +277,7 @@ TEST_F(CollectorTest, AResizeWhoseEndIsLostIsToldAtTheEnd) {
   publish(chunk.records[1], 2, RawKind::leave, 0x10);
   collect();
   collector.conclude();
-  EXPECT_EQ(collector.reports().at(0).oddities.unfinished, 1U);
+  EXPECT_EQ(collector.reports().at(0).anomalies.unfinished, 1U);
 }
 
 TEST_F(CollectorTest, SaysWhenEachChunkIsAnIdleThreads) {
@@ -304,7 +304,7 @@ TEST_F(CollectorTest, OverwrittenMemoryHurtsNobodyElse) {
   publish(take_chunk(tame, UINT32_MAX).records[0], 2, RawKind::malloc, 0x20, 5);
   collect_patiently();
   ring().owners[5] = 40'000;  // no such image
-  ring().owners[6] = most_images;
+  ring().owners[6] = max_images;
   collect_patiently();
   collector.conclude();
   std::size_t count = 0;
@@ -373,8 +373,8 @@ TEST_F(CollectorTest, DependenciesSurviveRealThreads) {
   reader.join();
   collector.conclude();
   const ImageReport& report = collector.reports().at(0);
-  EXPECT_EQ(report.oddities.unknown_frees, 0U);
-  EXPECT_EQ(report.oddities.missed_frees, 0U);
+  EXPECT_EQ(report.anomalies.unknown_frees, 0U);
+  EXPECT_EQ(report.anomalies.missed_frees, 0U);
   EXPECT_EQ(report.objects, 2U * thread_count * steps);
   EXPECT_EQ(report.frees, 2U * thread_count * steps - 1);
 }

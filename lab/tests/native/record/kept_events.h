@@ -9,7 +9,7 @@
 #include <map>
 #include <vector>
 
-#include "record/collector/books.h"
+#include "record/collector/event_translator.h"
 
 namespace ts::record {
 

@@ -22,10 +22,10 @@ class TicketWindowTest : public testing::Test {
     EXPECT_TRUE(window.add(record));
   }
 
-  Tickets hand_out(std::uint64_t limit, bool passes_gaps = false) {
+  Tickets deliver(std::uint64_t limit, bool passes_gaps = false) {
     Tickets tickets;
-    window.hand_out(limit, passes_gaps,
-                    [&](const Record& record) { tickets.push_back(record.ticket.load()); });
+    window.deliver(limit, passes_gaps,
+                   [&](const Record& record) { tickets.push_back(record.ticket.load()); });
     return tickets;
   }
 
@@ -35,26 +35,26 @@ class TicketWindowTest : public testing::Test {
 
 TEST_F(TicketWindowTest, GivesNothingBeyondTheLimit) {
   for (const std::uint64_t ticket : Tickets{3, 1, 2, 4}) add(ticket);
-  EXPECT_EQ(hand_out(2), (Tickets{1, 2}));
-  EXPECT_EQ(hand_out(2), Tickets{});
-  EXPECT_EQ(hand_out(4), (Tickets{3, 4}));
+  EXPECT_EQ(deliver(2), (Tickets{1, 2}));
+  EXPECT_EQ(deliver(2), Tickets{});
+  EXPECT_EQ(deliver(4), (Tickets{3, 4}));
   EXPECT_EQ(window.next(), 5U);
 }
 
 TEST_F(TicketWindowTest, StopsAtAGap) {
   for (const std::uint64_t ticket : Tickets{1, 3, 4}) add(ticket);
-  EXPECT_EQ(hand_out(4), Tickets{1});
+  EXPECT_EQ(deliver(4), Tickets{1});
   add(2);
-  EXPECT_EQ(hand_out(4), (Tickets{2, 3, 4}));
+  EXPECT_EQ(deliver(4), (Tickets{2, 3, 4}));
 }
 
 TEST_F(TicketWindowTest, PassesAGapAndTakesLateOnesFirst) {
   for (const std::uint64_t ticket : Tickets{1, 4, 6}) add(ticket);
-  EXPECT_EQ(hand_out(4, true), (Tickets{1, 4}));
+  EXPECT_EQ(deliver(4, true), (Tickets{1, 4}));
   add(3);
   add(2);
   add(5);
-  EXPECT_EQ(hand_out(6), (Tickets{2, 3, 5, 6}));
+  EXPECT_EQ(deliver(6), (Tickets{2, 3, 5, 6}));
 }
 
 TEST_F(TicketWindowTest, RefusesWhatNobodyCanHaveDrawn) {
@@ -62,7 +62,7 @@ TEST_F(TicketWindowTest, RefusesWhatNobodyCanHaveDrawn) {
   wild.ticket.store(std::uint64_t{1} << 60);
   EXPECT_FALSE(window.add(wild));
   add(1);
-  EXPECT_EQ(hand_out(1), Tickets{1});
+  EXPECT_EQ(deliver(1), Tickets{1});
 }
 
 TEST_F(TicketWindowTest, BringsAShuffleIntoOrder) {
@@ -77,10 +77,10 @@ TEST_F(TicketWindowTest, BringsAShuffleIntoOrder) {
   for (const std::uint64_t ticket : shuffled) {
     add(ticket);
     if (random() % 20 != 0) continue;
-    const Tickets some = hand_out(window.highest());
+    const Tickets some = deliver(window.highest());
     out.insert(out.end(), some.begin(), some.end());
   }
-  const Tickets rest = hand_out(window.highest());
+  const Tickets rest = deliver(window.highest());
   out.insert(out.end(), rest.begin(), rest.end());
   EXPECT_EQ(out, all);
 }

@@ -51,17 +51,17 @@ class Replay {
  public:
   Replay(const Loaded& loaded, const Settings& the_settings)
       : settings{the_settings},
-        world{std::make_unique<World>(loaded.plan, settings, tickets, clock)},
-        run{std::make_unique<ImageRun>(*world, 0, 0)} {
+        context{std::make_unique<ReplayContext>(loaded.plan, settings, tickets, clock)},
+        run{std::make_unique<ImageRun>(*context, 0, 0)} {
     run->run();
   }
 
-  const ImageResult& result() const { return world->results[0]; }
+  const ImageResult& result() const { return context->results[0]; }
 
   Settings settings;
   Tickets tickets;
   Clock clock;
-  std::unique_ptr<World> world;
+  std::unique_ptr<ReplayContext> context;
   std::unique_ptr<ImageRun> run;
 };
 
@@ -143,7 +143,7 @@ TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
     settings.samples = 10;
     const Replay replay{loaded, settings};
     std::vector<std::uint64_t> events;
-    for (const Sample& sample : replay.world->samples) {
+    for (const Sample& sample : replay.context->samples) {
       if (sample.event != 0) events.push_back(sample.event);
     }
     EXPECT_GE(events.size(), 10U);
@@ -173,7 +173,7 @@ TEST(Executor, LiveBytesOfSamplesAreThoseRecordedWhereOneRunsAtATime) {
       const auto size = static_cast<std::int64_t>(operation.size);
       live_bytes += size - std::exchange(live[operation.slot], size);
     }
-    const Sample& sample = replay.world->samples[epoch];
+    const Sample& sample = replay.context->samples[epoch];
     EXPECT_EQ(sample.event, image.epoch_table[epoch].last_event);
     EXPECT_EQ(sample.live_bytes, live_bytes);
   }

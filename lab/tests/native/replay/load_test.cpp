@@ -43,7 +43,7 @@ void expect_calls(const plan::Image& image, const Expected& expected) {
     ASSERT_EQ(operation.thread, event.thread);
     ASSERT_EQ(operation.kind, static_cast<std::uint64_t>(event.kind));
     ASSERT_EQ(operation.log2_alignment, event.log2_alignment);
-    ASSERT_EQ(operation.size, std::min(event.size, plan::most_bytes));
+    ASSERT_EQ(operation.size, std::min(event.size, plan::max_bytes));
     ASSERT_EQ(operation.slot, event.slot);
   }
   EXPECT_EQ(next, expected.calls.size());
@@ -205,7 +205,7 @@ TEST_F(OddTrace, NoSuchImage) {
 }
 
 TEST_F(OddTrace, WhatIsTooLargeToReplayIsLeftOut) {
-  const std::uint64_t huge = plan::most_bytes + 1;
+  const std::uint64_t huge = plan::max_bytes + 1;
   ASSERT_EQ(load({event_of(Kind::malloc, 0, {0, 0}, huge), event_of(Kind::malloc, 0, {1, 0}, 10),
                   event_of(Kind::free, 0, {0, 0}), event_of(Kind::realloc, 0, {1, 0}, huge),
                   event_of(Kind::free, 0, {1, 0})}),

@@ -109,7 +109,7 @@ TEST(Content, ZeroIsTheAbsenceOfAnythingElse) {
 TEST(Slot, PointersAndSizesComeBack) {
   Slot slot;
   int object = 0;
-  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{65'536}, plan::most_bytes}) {
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{65'536}, plan::max_bytes}) {
     slot.set(&object, size);
     EXPECT_EQ(slot.pointer(), &object);
     EXPECT_EQ(slot.size(), size);

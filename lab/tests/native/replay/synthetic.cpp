@@ -76,7 +76,7 @@ class Maker {
     Expected& expected = expected_[state.image];
     const auto kind = static_cast<std::size_t>(event.kind);
     ++expected.totals.calls[kind];
-    expected.totals.bytes[kind] += std::min(event.size, plan::most_bytes);
+    expected.totals.bytes[kind] += std::min(event.size, plan::max_bytes);
     if (keep_calls_) expected.calls.push_back(event);
   }
 
@@ -108,7 +108,7 @@ class Maker {
   }
 
   std::uint64_t size() {
-    const std::uint64_t most = below(10) == 0 ? recipe_.most_bytes : recipe_.most_bytes / 16;
+    const std::uint64_t most = below(10) == 0 ? recipe_.max_bytes : recipe_.max_bytes / 16;
     return below(most + 1);
   }
 

@@ -18,7 +18,7 @@ struct Recipe {
   std::uint64_t events = 10'000;     // of the first image
   std::uint32_t threads = 4;         // alive at the same time, at most
   std::uint64_t live_objects = 500;  // about which their number moves
-  std::uint64_t most_bytes = 2'000;  // of an object
+  std::uint64_t max_bytes = 2'000;   // of an object
   bool has_aligned = true;           // some objects are aligned, up to a page
   bool threads_end = true;
   std::uint32_t forks = 0;        // of the first image; each child has a tenth of its events

@@ -21,7 +21,7 @@ bool set(Recipe& recipe, const char* text) {
   if (name == "events") recipe.events = number;
   if (name == "threads") recipe.threads = static_cast<std::uint32_t>(number);
   if (name == "live_objects") recipe.live_objects = number;
-  if (name == "most_bytes") recipe.most_bytes = number;
+  if (name == "max_bytes") recipe.max_bytes = number;
   if (name == "has_aligned") recipe.has_aligned = number != 0;
   if (name == "threads_end") recipe.threads_end = number != 0;
   if (name == "forks") recipe.forks = static_cast<std::uint32_t>(number);

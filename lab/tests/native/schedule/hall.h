@@ -14,7 +14,7 @@ class Hall {
  public:
   Hall(Discipline discipline, const std::vector<std::uint32_t>& tickets, std::uint64_t seed = 1,
        std::size_t capacity = 64)
-      : seats_(capacity), schedule_{discipline, seed, denominator_, seats_.data(), capacity} {
+      : clients_(capacity), schedule_{discipline, seed, denominator_, clients_.data(), capacity} {
     for (const std::uint32_t number : tickets) {
       if (!denominator_.include(number)) throw std::invalid_argument{"nothing common"};
     }
@@ -25,7 +25,7 @@ class Hall {
 
   Schedule& schedule() { return schedule_; }
   Denominator& denominator() { return denominator_; }
-  std::vector<Schedule::Seat>& seats() { return seats_; }
+  std::vector<Schedule::Client>& clients() { return clients_; }
 
   std::uint32_t tick() {
     return schedule_.next([](std::uint32_t) { return true; });
@@ -37,11 +37,11 @@ class Hall {
     return order;
   }
 
-  std::uint64_t ticks_of(std::size_t index) { return schedule_.seat(index).share.ticks; }
+  std::uint64_t ticks_of(std::size_t index) { return schedule_.client(index).share.ticks; }
 
  private:
   Denominator denominator_;
-  std::vector<Schedule::Seat> seats_;
+  std::vector<Schedule::Client> clients_;
   Schedule schedule_;
 };
 

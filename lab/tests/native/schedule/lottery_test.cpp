@@ -99,7 +99,7 @@ TEST(LotteryTest, EachSeedIsALotteryOfItsOwn) {
 TEST(LotteryTest, MetersShowWhatEachHasHadPerTicket) {
   Hall hall{Discipline::lottery, {3, 1}};
   hall.run(100);
-  EXPECT_EQ(hall.schedule().seat(0).meter, meter_after(hall.ticks_of(0), 3, hall.denominator()));
+  EXPECT_EQ(hall.schedule().client(0).meter, meter_after(hall.ticks_of(0), 3, hall.denominator()));
   EXPECT_EQ(hall.schedule().meter(1), static_cast<double>(hall.ticks_of(1)));
 }
 

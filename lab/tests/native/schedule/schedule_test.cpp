@@ -51,7 +51,7 @@ TEST(WorkedCases, TicketsThreeTwoOneAdvanceEveryMeterByExactlyOneInSixTicks) {
   for (std::uint64_t turns = 1; turns <= 1000; ++turns) {
     ASSERT_EQ(hall.run(6), (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 0}));
     for (std::size_t thread = 0; thread < 3; ++thread) {
-      ASSERT_EQ(hall.schedule().seat(thread).meter, turns * hall.denominator().whole());
+      ASSERT_EQ(hall.schedule().client(thread).meter, turns * hall.denominator().whole());
     }
   }
 }
@@ -104,7 +104,7 @@ TEST(StrideTest, IsExactForPrimesUpToAMillion) {
   }
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const Meter expected = meter_after(had[i], tickets[i], hall.denominator());
-    EXPECT_EQ(hall.schedule().seat(i).meter, expected);
+    EXPECT_EQ(hall.schedule().client(i).meter, expected);
   }
 }
 
@@ -116,7 +116,7 @@ TEST(StrideTest, GoesOnAsItBeganAfter1000000000Ticks) {
   const std::vector<std::uint32_t> expected = fresh.run(5000);
   for (const std::uint64_t had : {std::uint64_t{1'000'000'000}, std::uint64_t{1} << 33}) {
     Hall old{Discipline::stride, tickets};
-    for (Schedule::Seat& seat : old.seats()) seat.meter = had * old.denominator().whole();
+    for (Schedule::Client& client : old.clients()) client.meter = had * old.denominator().whole();
     EXPECT_EQ(old.run(5000), expected) << had;
   }
 }
@@ -136,7 +136,7 @@ TEST(ScheduleTest, GrantsNothingWhenNobodyCanRun) {
     Hall hall{discipline, {2, 1}};
     EXPECT_EQ(hall.schedule().next([](std::uint32_t) { return false; }), no_thread);
     EXPECT_EQ(hall.schedule().ticks(), 0U);
-    EXPECT_EQ(hall.schedule().seat(0).share.skipped, 0U);
+    EXPECT_EQ(hall.schedule().client(0).share.skipped, 0U);
     EXPECT_EQ(hall.schedule().meter(0), 0);
     EXPECT_NE(hall.tick(), no_thread);
   }
@@ -183,7 +183,7 @@ TEST(ScheduleTest, OnlyThoseWhoCanRunRun) {
     std::uint64_t ticks = 0;
     double owed = 0;
     for (std::size_t i = 0; i < 5; ++i) {
-      const Share& share = hall.schedule().seat(i).share;
+      const Share& share = hall.schedule().client(i).share;
       EXPECT_EQ(share.skipped, skipped[i]);
       ticks += share.ticks;
       owed += share.owed;
@@ -199,8 +199,8 @@ TEST(ScheduleTest, OwesAThreadItsShareOfTheTicketsThatCouldRun) {
   for (int tick = 0; tick < 30; ++tick) {
     hall.schedule().next([](std::uint32_t thread) { return thread < 2; });
   }
-  EXPECT_NEAR(hall.schedule().seat(0).share.owed, 10 + 10, 1e-9);
-  EXPECT_NEAR(hall.schedule().seat(1).share.owed, 20 + 20, 1e-9);
+  EXPECT_NEAR(hall.schedule().client(0).share.owed, 10 + 10, 1e-9);
+  EXPECT_NEAR(hall.schedule().client(1).share.owed, 20 + 20, 1e-9);
   EXPECT_NEAR(hall.schedule().remove(2).owed, 50, 1e-9);
 }
 
@@ -274,11 +274,11 @@ TEST(StrideTest, AgreesWithASimpleModelThroughBirthsWaitsAndEnds) {
         model[expected].meter += whole / model[expected].tickets;
       }
       ASSERT_EQ(hall.schedule().next(can_run), expected) << "seed " << seed << ", step " << step;
-      std::size_t seat = 0;
+      std::size_t client = 0;
       for (const auto& [number, own] : model) {
-        ASSERT_EQ(hall.schedule().seat(seat).share.thread, number);
-        ASSERT_EQ(hall.schedule().seat(seat).meter, own.meter);
-        ++seat;
+        ASSERT_EQ(hall.schedule().client(client).share.thread, number);
+        ASSERT_EQ(hall.schedule().client(client).meter, own.meter);
+        ++client;
       }
     }
   }

@@ -14,8 +14,8 @@ namespace {
 class TicketsTest : public ::testing::Test {
  protected:
   std::string refusal(const std::string& text) {
-    const char* const told = tickets_->parse(text.c_str());
-    return told != nullptr ? told : "";
+    const char* const problem = tickets_->parse(text.c_str());
+    return problem != nullptr ? problem : "";
   }
 
   std::unique_ptr<Tickets> tickets_ = std::make_unique<Tickets>();
@@ -65,9 +65,9 @@ TEST_F(TicketsTest, RefuseTooManyForOneThread) {
 
 TEST_F(TicketsTest, RefuseALongList) {
   std::string longest = "1";
-  for (std::size_t i = 1; i < most_listed_tickets; ++i) longest += ",1";
+  for (std::size_t i = 1; i < max_listed_tickets; ++i) longest += ",1";
   EXPECT_EQ(refusal(longest), "");
-  EXPECT_EQ(tickets_->count(), most_listed_tickets);
+  EXPECT_EQ(tickets_->count(), max_listed_tickets);
   EXPECT_NE(refusal(longest + ",1").find("give a shorter one"), std::string::npos);
 }
 

@@ -35,11 +35,11 @@ class Format : public ::testing::Test {
       said = problem.text;
       return plain;
     }
-    Reader::Found found{};
-    while ((found = reader.next(problem)) == Reader::Found::chunk) {
+    Reader::ReadStatus found{};
+    while ((found = reader.next(problem)) == Reader::ReadStatus::chunk) {
       plain.append(reinterpret_cast<const char*>(reader.plain().data()), reader.plain().size());
     }
-    if (found == Reader::Found::problem) said = problem.text;
+    if (found == Reader::ReadStatus::problem) said = problem.text;
     is_finished = reader.is_finished();
     return plain;
   }
@@ -86,8 +86,8 @@ TEST_F(Format, EventsAreReadAsTheyWereWritten) {
   ASSERT_TRUE(reader.open(path.c_str(), problem)) << problem.text;
   std::vector<Event> found[2];
   std::vector<ImageBegin> begins;
-  Reader::Found step{};
-  while ((step = reader.next(problem)) == Reader::Found::chunk) {
+  Reader::ReadStatus step{};
+  while ((step = reader.next(problem)) == Reader::ReadStatus::chunk) {
     const ChunkHeader& header = reader.header();
     if (header.type == ChunkType::image) begins.push_back(reader.image_begin());
     if (header.type == ChunkType::image_end && header.image == 1) {
@@ -100,7 +100,7 @@ TEST_F(Format, EventsAreReadAsTheyWereWritten) {
     found[header.image].insert(found[header.image].end(), reader.events().begin(),
                                reader.events().end());
   }
-  EXPECT_EQ(step, Reader::Found::end) << problem.text;
+  EXPECT_EQ(step, Reader::ReadStatus::end) << problem.text;
   EXPECT_TRUE(reader.is_finished());
   EXPECT_EQ(found[0], written[0]);
   EXPECT_EQ(found[1], written[1]);
@@ -120,7 +120,7 @@ TEST_F(Format, ARewoundReaderReadsTheSame) {
   std::size_t chunks[2] = {};
   for (std::size_t& count : chunks) {
     reader.rewind();
-    while (reader.next(problem) == Reader::Found::chunk) ++count;
+    while (reader.next(problem) == Reader::ReadStatus::chunk) ++count;
   }
   EXPECT_EQ(chunks[0], chunks[1]);
   EXPECT_GT(chunks[0], 5U);

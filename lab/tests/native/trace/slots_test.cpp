@@ -16,7 +16,7 @@ void check(std::uint32_t threads, std::uint64_t seed, std::size_t about_live) {
   std::vector<Slot> live;
   std::map<std::uint32_t, std::uint32_t> made;  // objects of each slot so far
   std::map<std::uint32_t, bool> is_taken;
-  std::size_t most_live = 0;
+  std::size_t max_live = 0;
   for (std::uint64_t now = 0; now < 100'000; ++now) {
     const auto thread = static_cast<std::uint32_t>(random() % threads);
     if (random() % 500 == 0) slots.end_thread(thread, now);
@@ -34,10 +34,10 @@ void check(std::uint32_t threads, std::uint64_t seed, std::size_t about_live) {
       live[place] = live.back();
       live.pop_back();
     }
-    most_live = std::max(most_live, live.size());
+    max_live = std::max(max_live, live.size());
   }
   // Each thread keeps some for itself, and what was freed lately is nobody's yet.
-  EXPECT_LE(slots.count(), threads == 1 ? most_live + 5'000 : most_live + threads * 256 + 10'000);
+  EXPECT_LE(slots.count(), threads == 1 ? max_live + 5'000 : max_live + threads * 256 + 10'000);
 }
 
 TEST(Slots, NoTwoLivingObjectsShareOne) {

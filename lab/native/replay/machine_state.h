@@ -6,7 +6,7 @@
 
 namespace ts::replay {
 
-struct Surroundings {
+struct MachineState {
   bool has_aslr = true;        // addresses are randomised
   bool has_huge_pages = true;  // the system may use them as configured
   int cpu = -1;                // the one processor of all threads; -1: several
@@ -16,6 +16,6 @@ struct Surroundings {
 // and binds everything to one processor.
 void make_repeatable(char** arguments);
 
-Surroundings surroundings();
+MachineState machine_state();
 
 }  // namespace ts::replay

@@ -1,5 +1,5 @@
-// Personality, affinity, prctl; see surroundings.h.
-#include "replay/surroundings.h"
+// Personality, affinity, prctl; see machine_state.h.
+#include "replay/machine_state.h"
 
 #include <sched.h>
 #include <sys/personality.h>
@@ -50,8 +50,8 @@ void make_repeatable(char** arguments) {
   bind_to_one();
 }
 
-Surroundings surroundings() {
-  Surroundings found;
+MachineState machine_state() {
+  MachineState found;
   found.has_aslr = is_randomised();
   found.has_huge_pages = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) != 1;
   found.cpu = only_cpu();

@@ -1,4 +1,4 @@
-#include "record/collector/books.h"
+#include "record/collector/event_translator.h"
 
 #include <utility>
 
@@ -7,15 +7,16 @@ namespace ts::record {
 using trace::Event;
 using trace::Kind;
 
-Books::Books(Sink& sink, std::uint32_t number, ObjectMap inherited, std::uint32_t first_slot)
+EventTranslator::EventTranslator(Sink& sink, std::uint32_t number, ObjectMap inherited,
+                                 std::uint32_t first_slot)
     : sink_{&sink}, number_{number}, objects_{std::move(inherited)}, slots_{first_slot} {}
 
-void Books::write(const Event& event) {
+void EventTranslator::write(const Event& event) {
   sink_->add(number_, event);
   ++events_;
 }
 
-void Books::emit(const RawEvent& raw, Kind kind, trace::Slot slot, std::uint64_t size) {
+void EventTranslator::emit(const RawEvent& raw, Kind kind, trace::Slot slot, std::uint64_t size) {
   Event event;
   event.time_ns = raw.time_ns;
   event.size = size;
@@ -27,7 +28,7 @@ void Books::emit(const RawEvent& raw, Kind kind, trace::Slot slot, std::uint64_t
   write(event);
 }
 
-void Books::emit_free(const RawEvent& raw, std::uint64_t object) {
+void EventTranslator::emit_free(const RawEvent& raw, std::uint64_t object) {
   ++frees_;
   emit(raw, Kind::free, slot_of(object), 0);
   slots_.give_back(slot_of(object), thread_of(raw), events_);
@@ -35,19 +36,19 @@ void Books::emit_free(const RawEvent& raw, std::uint64_t object) {
 
 // A number that was not announced belongs to a thread whose beginning was lost. An ended thread no
 // longer counts: a thread with its number is a new one.
-std::uint32_t Books::thread_of(const RawEvent& raw) {
+std::uint32_t EventTranslator::thread_of(const RawEvent& raw) {
   if (is_alive(raw.thread)) return thread_numbers_[raw.thread];
-  return raw.thread < trace::most_threads ? give_birth(raw.thread, 0, raw.time_ns) : 0;
+  return raw.thread < trace::max_threads ? start_thread(raw.thread, 0, raw.time_ns) : 0;
 }
 
-bool Books::is_alive(std::uint64_t raw_thread) const {
-  return raw_thread < thread_numbers_.size() && thread_numbers_[raw_thread] != unborn;
+bool EventTranslator::is_alive(std::uint64_t raw_thread) const {
+  return raw_thread < thread_numbers_.size() && thread_numbers_[raw_thread] != not_started;
 }
 
-std::uint32_t Books::give_birth(std::uint32_t raw_thread, std::uint32_t creator,
-                                std::uint64_t time_ns) {
+std::uint32_t EventTranslator::start_thread(std::uint32_t raw_thread, std::uint32_t creator,
+                                            std::uint64_t time_ns) {
   if (raw_thread >= thread_numbers_.size()) {
-    thread_numbers_.resize(raw_thread + 1, unborn);
+    thread_numbers_.resize(raw_thread + 1, not_started);
     last_numbers_.resize(raw_thread + 1, 0);
   }
   const std::uint32_t number = threads_++;
@@ -62,16 +63,16 @@ std::uint32_t Books::give_birth(std::uint32_t raw_thread, std::uint32_t creator,
   return number;
 }
 
-void Books::begin_thread(const RawEvent& raw) {
-  if (is_alive(raw.address) || raw.address >= trace::most_threads) return;
+void EventTranslator::begin_thread(const RawEvent& raw) {
+  if (is_alive(raw.address) || raw.address >= trace::max_threads) return;
   const auto thread = static_cast<std::uint32_t>(raw.address);
   const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is none
   // The creator may itself have ended, but it did have a number.
   const bool is_creator_known = raw.size > 0 && creator < last_numbers_.size();
-  give_birth(thread, is_creator_known ? last_numbers_[creator] : 0, raw.time_ns);
+  start_thread(thread, is_creator_known ? last_numbers_[creator] : 0, raw.time_ns);
 }
 
-void Books::end_thread(const RawEvent& raw) {
+void EventTranslator::end_thread(const RawEvent& raw) {
   if (!is_alive(raw.address)) return;
   const auto thread = static_cast<std::uint32_t>(raw.address);
   Event event;
@@ -80,33 +81,33 @@ void Books::end_thread(const RawEvent& raw) {
   event.kind = Kind::thread_end;
   write(event);
   slots_.end_thread(event.thread, events_);
-  thread_numbers_[thread] = unborn;
+  thread_numbers_[thread] = not_started;
 }
 
 // Before an object can exist there, any earlier one must have been freed.
-void Books::settle_at(const RawEvent& raw, std::uint64_t object) {
+void EventTranslator::settle_at(const RawEvent& raw, std::uint64_t object) {
   if (const auto former = objects_.put(raw.address, object)) {
-    ++oddities_.missed_frees;
+    ++anomalies_.missed_frees;
     emit_free(raw, *former);
   }
 }
 
-void Books::allocate(const RawEvent& raw, Kind kind) {
+void EventTranslator::allocate(const RawEvent& raw, Kind kind) {
   const trace::Slot slot = slots_.take(thread_of(raw), events_);
   settle_at(raw, object_in(slot));
   ++objects_made_;
   emit(raw, kind, slot, raw.size);
 }
 
-void Books::release(const RawEvent& raw) {
+void EventTranslator::release(const RawEvent& raw) {
   if (const auto object = objects_.take(raw.address)) {
     emit_free(raw, *object);
   } else {
-    ++oddities_.unknown_frees;
+    ++anomalies_.unknown_frees;
   }
 }
 
-void Books::leave(const RawEvent& raw) {
+void EventTranslator::leave(const RawEvent& raw) {
   leaving_[raw.ticket] = {.object = objects_.take(raw.address).value_or(unknown),
                           .address = raw.address,
                           .time_ns = raw.time_ns};
@@ -114,7 +115,7 @@ void Books::leave(const RawEvent& raw) {
 
 // Only now is it known whether the block moved, was freed (resized to nothing), or stayed as it was
 // because nothing larger was available.
-void Books::resize(const RawEvent& raw) {
+void EventTranslator::resize(const RawEvent& raw) {
   Leaving left{.object = unknown, .address = 0, .time_ns = raw.time_ns};
   if (const auto found = leaving_.find(raw.leave_ticket); found != leaving_.end()) {
     left = found->second;
@@ -128,7 +129,7 @@ void Books::resize(const RawEvent& raw) {
       settle_at(event, left.object);
       emit(event, Kind::realloc, slot_of(left.object), raw.size);
     } else {
-      ++oddities_.unknown_resizes;
+      ++anomalies_.unknown_resizes;
       allocate(event, Kind::malloc);
     }
   } else if (raw.size != 0) {
@@ -137,11 +138,11 @@ void Books::resize(const RawEvent& raw) {
   } else if (is_known) {
     emit_free(event, left.object);
   } else {
-    ++oddities_.unknown_frees;
+    ++anomalies_.unknown_frees;
   }
 }
 
-void Books::add(const RawEvent& raw) {
+void EventTranslator::add(const RawEvent& raw) {
   switch (raw.kind) {
     case RawKind::malloc:
       return allocate(raw, Kind::malloc);
@@ -166,7 +167,7 @@ void Books::add(const RawEvent& raw) {
   }
 }
 
-Books Books::fork(const RawEvent& raw, trace::Image child) {
+EventTranslator EventTranslator::fork(const RawEvent& raw, trace::Image child) {
   const std::uint32_t thread = thread_of(raw);
   child.parent = number_;
   child.birth = trace::Birth::fork;
@@ -177,12 +178,12 @@ Books Books::fork(const RawEvent& raw, trace::Image child) {
   event.thread = thread;
   event.kind = Kind::fork;
   write(event);
-  return Books{*sink_, event.slot, objects_, slots_.count()};
+  return EventTranslator{*sink_, event.slot, objects_, slots_.count()};
 }
 
-void Books::conclude(trace::End end, std::uint64_t end_ns) {
+void EventTranslator::conclude(trace::End end, std::uint64_t end_ns) {
   for (const auto& [ticket, left] : leaving_) {
-    if (left.object != unknown) ++oddities_.unfinished;
+    if (left.object != unknown) ++anomalies_.unfinished;
   }
   sink_->end_image(number_, end, end_ns);
 }

@@ -44,24 +44,25 @@ struct RawEvent {
 };
 
 // Records that were no events, or other events than they claim.
-struct Oddities {
+struct Anomalies {
   std::uint64_t unknown_frees = 0;    // of blocks whose allocation was not recorded
   std::uint64_t unknown_resizes = 0;  // likewise; recorded as allocations
   std::uint64_t missed_frees = 0;     // addresses returned again without a free; one is recorded
   std::uint64_t unfinished = 0;       // resizes without an end
 };
 
-class Books {
+class EventTranslator {
  public:
   // For image `number`, which has begun in the sink. A forked child begins with its parent's map
   // and slots, other images with nothing.
-  Books(Sink& sink, std::uint32_t number, ObjectMap inherited = {}, std::uint32_t first_slot = 0);
+  EventTranslator(Sink& sink, std::uint32_t number, ObjectMap inherited = {},
+                  std::uint32_t first_slot = 0);
 
   // Records in ticket order, of all kinds but fork.
   void add(const RawEvent& raw);
 
   // The image forks: the event, and what the child begins with.
-  Books fork(const RawEvent& raw, trace::Image child);
+  EventTranslator fork(const RawEvent& raw, trace::Image child);
 
   void conclude(trace::End end, std::uint64_t end_ns);
 
@@ -70,10 +71,10 @@ class Books {
   std::uint64_t objects() const { return objects_made_; }
   std::uint64_t frees() const { return frees_; }
   std::uint32_t threads() const { return threads_; }
-  const Oddities& oddities() const { return oddities_; }
+  const Anomalies& anomalies() const { return anomalies_; }
 
  private:
-  static constexpr std::uint32_t unborn = UINT32_MAX;
+  static constexpr std::uint32_t not_started = UINT32_MAX;
   static constexpr std::uint64_t unknown = UINT64_MAX;
 
   // An object in the map: its slot and, above, its generation there.
@@ -92,7 +93,8 @@ class Books {
 
   bool is_alive(std::uint64_t raw_thread) const;
   std::uint32_t thread_of(const RawEvent& raw);
-  std::uint32_t give_birth(std::uint32_t raw_thread, std::uint32_t creator, std::uint64_t time_ns);
+  std::uint32_t start_thread(std::uint32_t raw_thread, std::uint32_t creator,
+                             std::uint64_t time_ns);
   void begin_thread(const RawEvent& raw);
   void end_thread(const RawEvent& raw);
   void allocate(const RawEvent& raw, trace::Kind kind);
@@ -112,11 +114,11 @@ class Books {
   std::uint64_t events_ = 0;
   std::uint64_t frees_ = 0;
   std::uint32_t threads_ = 1;  // the first one has no birth
-  // By the shim's numbers, which may have gaps. unborn: it has not begun, or has ended.
+  // By the shim's numbers, which may have gaps. not_started: it has not begun, or has ended.
   std::vector<std::uint32_t> thread_numbers_{0};
   std::vector<std::uint32_t> last_numbers_{0};          // including ended ones
   std::unordered_map<std::uint64_t, Leaving> leaving_;  // by ticket
-  Oddities oddities_;
+  Anomalies anomalies_;
 };
 
 }  // namespace ts::record
