@@ -135,8 +135,8 @@ def draw(browser: Any, movie: Path, lesson: Lesson) -> None:
     browser.call("Runtime.evaluate", awaitPromise=True, expression=READY)
     top, height = browser.evaluate(PLACE)
     clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
-    shot = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-    png = base64.b64decode(shot["data"])
+    screenshot = browser.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+    png = base64.b64decode(screenshot["data"])
     small = subprocess.run(
         ["pngquant", "--nofs", "64", "-"], input=png, capture_output=True, check=True
     )

@@ -35,16 +35,16 @@ class Program:
         return list(self.command)
 
 
-def pigeons(holes: int = 8) -> str:
+def pigeonhole_formula(holes: int = 8) -> str:
     """One pigeon too many: a formula that cannot be satisfied."""
-    birds = range(holes + 1)
-    lines = [f"(declare-const p{i}_{j} Bool)" for i in birds for j in range(holes)]
-    lines += [f"(assert (or {' '.join(f'p{i}_{j}' for j in range(holes))}))" for i in birds]
+    pigeons = range(holes + 1)
+    lines = [f"(declare-const p{i}_{j} Bool)" for i in pigeons for j in range(holes)]
+    lines += [f"(assert (or {' '.join(f'p{i}_{j}' for j in range(holes))}))" for i in pigeons]
     lines += [
         f"(assert (or (not p{i}_{j}) (not p{k}_{j})))"
         for j in range(holes)
-        for i in birds
-        for k in birds[i + 1 :]
+        for i in pigeons
+        for k in pigeons[i + 1 :]
     ]
     return "\n".join([*lines, "(check-sat)\n"])
 
@@ -117,7 +117,7 @@ PROGRAMS = (
         "rows.sql",
         SQL,
     ),
-    Program("z3", "z3", ("z3", "pigeons.smt2"), "pigeons.smt2", pigeons()),
+    Program("z3", "z3", ("z3", "pigeons.smt2"), "pigeons.smt2", pigeonhole_formula()),
     Program("gcc", "g++", ("g++", *COMPILE), "templates.cpp", TEMPLATES),
     Program("clang", "clang++-16", ("clang++-16", *COMPILE), "templates.cpp", TEMPLATES),
     Program("redis", "redis-benchmark", ("sh", "serve.sh"), "serve.sh", REDIS),

@@ -46,12 +46,12 @@ def read(page: str) -> tuple[list[Ratio], list[Ratio]]:
     lines = [line.strip("|") for line in page.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     means = next((at for at, row in enumerate(rows) if row[0] == "geometric mean"), 0)
-    heads = next((row for row in reversed(rows[:means]) if row[0] == "workload"), None)
-    if heads is None:
+    header_row = next((row for row in reversed(rows[:means]) if row[0] == "workload"), None)
+    if header_row is None:
         sys.exit("standing.py: no table of workloads with geometric means in this file")
-    columns = [at for at, head in enumerate(heads) if at > 2 and not head.endswith("goal")]
+    columns = [at for at, head in enumerate(header_row) if at > 2 and not head.endswith("goal")]
     time, memory = (
-        sorted((ratio(heads[at].split()[0], row[at]) for at in columns), key=lambda r: r.ratio)
+        sorted((ratio(header_row[at].split()[0], row[at]) for at in columns), key=lambda r: r.ratio)
         for row in rows[means : means + 2]
     )
     return time, memory

@@ -69,14 +69,14 @@ class Work:
         # The user's preloaded libraries and an outer make's job server are not meant for these
         # programs.
         dropped = {"LD_PRELOAD", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
-        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        inherited = {name: value for name, value in os.environ.items() if name not in dropped}
         with self._guard:
             if self._stopped:
                 raise KeyboardInterrupt
             child = subprocess.Popen(
                 command,
                 cwd=self.checkout.root,
-                env=kept | dict(environment),
+                env=inherited | dict(environment),
                 stdin=subprocess.DEVNULL,  # the user's stdin belongs to the program that runs later
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -23,13 +23,13 @@ from tsmlab.report import html, writing
 from tsmlab.schedule import StopRule
 from tsmlab.service import render
 from tsmlab.service.growth import growth_of, slope
-from tsmlab.service.life import Part, Phase, Server, Service
 from tsmlab.service.loads import Load
 from tsmlab.service.processes import TreeSnapshot
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, P50, P99, READY
+from tsmlab.service.server import Part, Phase, Server, Service
 from tsmlab.service.study import (
-    Life,
     Options,
+    ServerRun,
     Trial,
     _sample,
     lives_of,
@@ -214,7 +214,7 @@ def a_look(at, pss=50 * MIB, cpu=0.0, **more):
     return TreeSnapshot(at, cpu, 0.0, **(given | {"pss_bytes": pss} | more))
 
 
-def a_life(rng, p99=1.0, memory=1.0, cpu=1.0):
+def a_server_run(rng, p99=1.0, memory=1.0, cpu=1.0):
     """Two seconds of load with some noise, then idle time; factors change the measurements."""
     noise = lambda: float(rng.lognormal(0.0, 0.01))  # noqa: E731
     size = int(80 * MIB * memory * noise())
@@ -226,14 +226,14 @@ def a_life(rng, p99=1.0, memory=1.0, cpu=1.0):
     loaded = Part(Phase("load", 2.0), a_look(1.0, size), middle, load)
     idle = Part(Phase("idle", 1.0), middle, a_look(4.0, int(size * 0.9), middle.user_seconds))
     series = [[t / 10, float(size)] for t in range(10, 40)]
-    return Life(
+    return ServerRun(
         0.5, a_look(0.5, 40 * MIB), [loaded, idle], series, size, 0.001, "/lib/libc.so.6", 0
     )
 
 
 @pytest.fixture
 def simulated(monkeypatch):
-    """A study with made-up lives; `kinds` has the factors of each allocator."""
+    """A study with made-up server runs; `kinds` has the factors of each allocator."""
 
     def make(kinds, seed=1, rounds=8, limits=()):
         rng = np.random.default_rng(seed)
@@ -349,8 +349,8 @@ def test_what_spoils_a_measurement_is_told(simulated):
     def codes(**changes):
         samples = []
         for sample in found.samples:
-            (life,) = lives_of(sample)
-            part = replace(life.parts[0], **changes.get("part", {}))
+            (server_run,) = server_runs_of(sample)
+            part = replace(server_run.parts[0], **changes.get("part", {}))
             if "load" in changes and part.load:
                 part = replace(part, load=replace(part.load, **changes["load"]))
             life = replace(life, parts=[part, *life.parts[1:]], **changes.get("life", {}))
@@ -375,29 +375,29 @@ def test_what_spoils_a_measurement_is_told(simulated):
 
 
 def test_numbers_of_a_life():
-    life = a_life(np.random.default_rng(1))
-    values = values_of([life])
-    assert values[CPU] == pytest.approx(life.parts[0].cpu_seconds / 2000)
-    assert values[IDLE] == life.parts[1].after.pss_bytes
-    assert values[END] == life.parts[0].after.pss_bytes
+    server_run = a_server_run(np.random.default_rng(1))
+    values = values_of([server_run])
+    assert values[CPU] == pytest.approx(server_run.parts[0].cpu_seconds / 2000)
+    assert values[IDLE] == server_run.parts[1].after.pss_bytes
+    assert values[END] == server_run.parts[0].after.pss_bytes
     assert values[READY] == 40 * MIB
     assert values["threads"] == 4
 
 
 def test_memory_that_processes_share_counts_once_between_the_borders_too():
-    life = a_life(np.random.default_rng(1))
-    half = replace(life.ready, rss_bytes=2 * life.ready.pss_bytes)
+    server_run = a_server_run(np.random.default_rng(1))
+    half = replace(server_run.ready, rss_bytes=2 * server_run.ready.pss_bytes)
     parts = [
         replace(
             part,
             before=replace(part.before, rss_bytes=2 * part.before.pss_bytes),
             after=replace(part.after, rss_bytes=2 * part.after.pss_bytes),
         )
-        for part in life.parts
+        for part in server_run.parts
     ]
-    prefork = replace(life, ready=half, parts=parts)
-    assert [m for _, m in memory_of(prefork)] == [m / 2 for _, m in memory_of(life)]
-    assert all(1.0 <= at <= 3.0 for at, _ in memory_under_load(life))
+    prefork = replace(server_run, ready=half, parts=parts)
+    assert [m for _, m in memory_of(prefork)] == [m / 2 for _, m in memory_of(server_run)]
+    assert all(1.0 <= at <= 3.0 for at, _ in memory_under_load(server_run))
 
 
 def test_a_thinned_series_keeps_its_peak():

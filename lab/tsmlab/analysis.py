@@ -55,9 +55,9 @@ def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
         floors[spec.key] = _noise_floor(samples, question, spec.key)
         _judge_metric(rows, samples, question, spec, floors[spec.key])
     primary = question.judged[0]
-    rivals = {spec.key: _Rivals(rows, samples, question, spec) for spec in question.judged}
-    leaders = {key: found for key, each in rivals.items() if (found := each.leaders())}
-    ranked = _ranked(rows, rivals[primary.key])
+    rankings = {spec.key: _MetricRanking(rows, samples, question, spec) for spec in question.judged}
+    leaders = {key: found for key, each in rankings.items() if (found := each.leaders())}
+    ranked = _ranked(rows, rankings[primary.key])
     front = _pareto_front(rows, primary, question)
     final = [replace(row, pareto=row.allocator in front) for row in ranked]
     return Analysis(
@@ -66,7 +66,7 @@ def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
         noise_floors=floors,
         rows=final,
         leaders=leaders,
-        recommended=_recommended(rows, rivals, primary.key),
+        recommended=_recommended(rows, rankings, primary.key),
     )
 
 
@@ -76,7 +76,7 @@ def at_points(samples: Sequence[Sample], count: int, question: Question) -> list
 
 
 def comparison_of(
-    question: Question, samples: list[Sample], allocators: Sequence[Allocator], **others: Any
+    question: Question, samples: list[Sample], allocators: Sequence[Allocator], **overrides: Any
 ) -> Comparison:
     """The samples with their analysis; warnings are added later."""
     return Comparison(
@@ -87,7 +87,7 @@ def comparison_of(
         analysis=analyse(samples, question),
         warnings=[],
         samples=samples,
-        **others,
+        **overrides,
     )
 
 
@@ -261,7 +261,7 @@ def _cost_ratio(row: Row, spec: MetricSpec, reference: str) -> float | None:
     return 1.0 / ratio.ratio if spec.higher_is_better else ratio.ratio
 
 
-class _Rivals:
+class _MetricRanking:
     """The allocators that can be ranked by one metric, best first, and their pairwise
     comparisons."""
 
@@ -337,10 +337,10 @@ class _Rivals:
         return better[:1] + [n for n in better[1:] if self.versus(n, better[0]) is Verdict.EQUAL]
 
 
-def _ranked(rows: dict[str, Row], rivals: _Rivals) -> list[Row]:
+def _ranked(rows: dict[str, Row], rankings: _MetricRanking) -> list[Row]:
     """By rank, within a rank by the estimate; those without a rank come last."""
-    ranks = rivals.ranks()
-    ordered = sorted(rivals.order, key=lambda name: ranks[name])
+    ranks = rankings.ranks()
+    ordered = sorted(rankings.order, key=lambda name: ranks[name])
     failed = [name for name in rows if name not in ranks]
     return [replace(rows[name], rank=ranks.get(name)) for name in [*ordered, *failed]]
 
@@ -368,14 +368,16 @@ def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question)
     }
 
 
-def _recommended(rows: dict[str, Row], rivals: Mapping[str, _Rivals], primary: str) -> str | None:
+def _recommended(
+    rows: dict[str, Row], rankings: Mapping[str, _MetricRanking], primary: str
+) -> str | None:
     """The smallest of the fastest allocators shown to be better than the reference; otherwise the
     smallest of all, if it is shown to be smaller and not shown to be slower; otherwise None."""
-    if faster := rivals[primary].fastest():
+    if faster := rankings[primary].fastest():
         return min(faster, key=lambda name: _median_memory(rows[name]))
-    small = rivals[PEAK_MEMORY].order[:1] if PEAK_MEMORY in rivals else []
+    small = rankings[PEAK_MEMORY].order[:1] if PEAK_MEMORY in rankings else []
     for name in small:
-        shown_smaller = rivals[PEAK_MEMORY].against_reference(name) is Verdict.BETTER
+        shown_smaller = rankings[PEAK_MEMORY].against_reference(name) is Verdict.BETTER
         if shown_smaller and _verdict(rows[name], primary) is not Verdict.WORSE:
             return name
     return None

@@ -151,7 +151,7 @@ def table_columns(study: Study, layout: Layout) -> list[Column]:
     columns = [
         Column("workload", [Cell(line.workload) for line in lines], left=True),
         Column("of", [Cell(line.quantity) for line in lines], left=True),
-        Column("1.00 is", [Cell(line.best) for line in lines], left=True, expendable=1),
+        Column("1.00 is", [Cell(line.best) for line in lines], left=True, drop_priority=1),
     ]
     for name in in_order(suite):
         numbers = [line.numbers.get(name, NOT_MEASURED) for line in lines]
@@ -161,7 +161,7 @@ def table_columns(study: Study, layout: Layout) -> list[Column]:
             header = titles[name] if layout.compact else f"{titles[name]} [95% CI]"
             columns.append(Column(header, cells))
             goals = [Cell(line.goal, line.style) for line in lines]
-            columns.append(Column(f"{name}'s goal", goals, left=True, expendable=2))
+            columns.append(Column(f"{name}'s goal", goals, left=True, drop_priority=2))
         else:
             form = Number.plain if layout.compact else Number.with_spread
             columns.append(Column(titles[name], [Cell(form(number)) for number in numbers]))

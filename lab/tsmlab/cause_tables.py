@@ -30,9 +30,9 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
         names = differing_counts(list(counts.values()))
         if names:
             where = describe(comparison.points[point].values) if comparison.points else ""
-            heads = [Column(n.removesuffix("_ns").replace("_", " "), hint=n) for n in names]
+            headers = [Column(n.removesuffix("_ns").replace("_", " "), hint=n) for n in names]
             rows = [[Cell(a), *(_count(own.get(n), n) for n in names)] for a, own in counts.items()]
-            columns = columns_of([Column("allocator", left=True), *heads], rows)
+            columns = columns_of([Column("allocator", left=True), *headers], rows)
             yield Block(
                 f"Counted{f' at {where}' if where else ''}, in runs that were not timed",
                 table=lambda _, columns=columns: columns,  # type: ignore[misc]

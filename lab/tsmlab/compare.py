@@ -96,7 +96,7 @@ class Options:
     vary_layout: bool = True
     unresolved: Callable[[Analysis], int] = count_unresolved
     unfit_warnings: frozenset[str] = frozenset()
-    say_preflight: bool = True
+    print_preflight: bool = True
     parameters: tuple[Parameter, ...] = ()
     series_points: int = SERIES_POINTS
     ask_order: bool = False
@@ -179,7 +179,7 @@ class _Session:
             self._try_reference(trial)
             self._prove_interception()
             self._warm_memory()
-            if self.options.say_preflight:
+            if self.options.print_preflight:
                 self._note_preflight()
             return self._measure(trial)
 

@@ -547,7 +547,7 @@ class _Session:
             cpus=self.options.cpus,
             base_metrics=(*definition.metrics, *built_in),
             unresolved=lambda _: 1,  # the file sets the number of rounds
-            say_preflight=False,
+            print_preflight=False,
             parameters=tuple(definition.parameters),
             series_points=0,
             warm=self.warm,

@@ -58,10 +58,10 @@ def write_all(text_in: Callable[[Format], str], targets: Sequence[Target]) -> li
     return problems
 
 
-def csv_lines(heads: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
+def csv_lines(headers: Sequence[str], lines: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(heads)
+    writer.writerow(headers)
     writer.writerows(lines)
     return text.getvalue()
 

@@ -77,8 +77,8 @@ class _Question:
             return self.no_answer(f"{self.metric.name} was not measured.")
         found = {"pair": _pair, "order": _order, "fit": _fit}[self.request.kind](self)
         where = describe(self.request.at)
-        doubt = f" Excluded where runs failed: {names(self.failed)}." if self.failed else ""
-        return replace(found, text=f"{f'{where}: ' if where else ''}{found.text}{doubt}")
+        exclusions = f" Excluded where runs failed: {names(self.failed)}." if self.failed else ""
+        return replace(found, text=f"{f'{where}: ' if where else ''}{found.text}{exclusions}")
 
     def answer(
         self,

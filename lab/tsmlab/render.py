@@ -195,9 +195,9 @@ def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -
     explaining = [(PAGE_FAULTS, "faults", 2), (SYSTEM_TIME, "system", 3)]
     if any(t.code == "several-processes" for t in comparison.warnings):
         explaining.insert(0, (TREE_MEMORY, "all processes", 0))
-    for key, header, expendable in explaining:
+    for key, header, drop_priority in explaining:
         cells = [_median_cell(row, comparison.metric(key)) for row in rows]
-        columns.append(Column(header, cells, expendable=expendable))
+        columns.append(Column(header, cells, drop_priority=drop_priority))
     return columns
 
 
@@ -268,7 +268,7 @@ def _judged_columns(
         word = "?" if summary.verdict is Verdict.UNRESOLVED else summary.verdict or ""
         return f"{ratio(summary)} {word:<6}"
 
-    medians = Column(short, [_median_cell(row, spec) for row in rows], expendable=1)
+    medians = Column(short, [_median_cell(row, spec) for row in rows], drop_priority=1)
     against = f"{short} vs" if comparison.points else "vs"
     against = f"{against} {comparison.reference}"
     if layout.compact:

@@ -115,14 +115,14 @@ class StopRule:
             return cls(runs=count)
         return cls(min_rounds=count, max_rounds=count, time_budget_seconds=time_budget_seconds)
 
-    def settings(self, **others: Any) -> Settings:
+    def settings(self, **overrides: Any) -> Settings:
         """The options in effect: the rule's, and the given ones."""
         return Settings(
             runs=self.runs,
             min_rounds=self.min_rounds,
             max_rounds=self.max_rounds,
             time_budget_seconds=self.time_budget_seconds,
-            **others,
+            **overrides,
         )
 
     @property

@@ -38,14 +38,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; `expendable` ones are dropped if the terminal is too narrow, the highest number
+    """A column; those with a drop_priority are dropped if the terminal is too narrow, the highest
     first. A header may have several lines. joined: a folded table keeps it next to the column
     before."""
 
     header: str
     cells: Sequence[Cell] = ()
     left: bool = False
-    expendable: int = 0
+    drop_priority: int = 0
     joined: bool = False
     hint: str = ""
 
@@ -56,12 +56,12 @@ class Column:
 
 
 def columns_of(
-    heads: Sequence[str | Column], rows: Sequence[Sequence[str | Cell]], left: int = 1
+    headers: Sequence[str | Column], rows: Sequence[Sequence[str | Cell]], left: int = 1
 ) -> list[Column]:
     """The columns of some rows; the first ones, this many, hold text and the others numbers."""
     named = [
-        head if isinstance(head, Column) else Column(head, left=place < left)
-        for place, head in enumerate(heads)
+        header if isinstance(header, Column) else Column(header, left=place < left)
+        for place, header in enumerate(headers)
     ]
     cells = [[each if isinstance(each, Cell) else Cell(each) for each in row] for row in rows]
     return [
@@ -95,10 +95,10 @@ def table_width(columns: Sequence[Column], layout: Layout) -> int:
 
 
 def narrowed(columns: Sequence[Column], layout: Layout, width: int) -> list[Column]:
-    """Drops expendable columns until it fits."""
+    """Drops columns by drop_priority until it fits."""
     kept = list(columns)
-    while table_width(kept, layout) > width and any(column.expendable for column in kept):
-        kept.remove(max(kept, key=lambda column: column.expendable))
+    while table_width(kept, layout) > width and any(column.drop_priority for column in kept):
+        kept.remove(max(kept, key=lambda column: column.drop_priority))
     return kept
 
 

@@ -278,7 +278,7 @@ class _Search:
                 vary_layout=options.counters is None,
                 unresolved=lambda found: _undecided(found, options) if TUNED in changed else 1,
                 unfit_warnings=NOT_OF_COUNTS if options.counters else frozenset({"few-rounds"}),
-                say_preflight=first,
+                print_preflight=first,
             ),
             self.executor,
             self.reporter,

@@ -46,7 +46,7 @@ from tsmlab.workloads import Workload
 @parameters.report_option
 @resume_option
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
+def command(names: Sequence[str], as_list: bool, **params: Any) -> int:
     """Run the project's own workloads, or those of a NAME or glob, under tsmalloc and its peers.
 
     Each round runs every workload under every allocator, in random order. The table says how each
@@ -65,23 +65,23 @@ def command(names: Sequence[str], as_list: bool, **given: Any) -> int:
     Exit status: 0 success; 1 usage or environment error; 2 a workload failed under an allocator;
     130 interrupted (results so far are kept).
     """
-    suite = workloads.suite(given["suite"])
-    replay = paths.tool("replay") if given["with_traces"] else None
+    suite = workloads.suite(params["suite"])
+    replay = paths.tool("replay") if params["with_traces"] else None
     chosen = workloads.select(names, [*workloads.read_suite(suite), *_traces(replay)])
     if as_list:
         click.echo(_list(chosen), nl=False)
         return EXIT_OK
     workloads.check_programs(chosen)
-    options = _options(suite, chosen, given)
+    options = _options(suite, chosen, params)
     plain = MeasureExecutor()
     executor = plain if replay is None else ReplayExecutor(plain, replay)
     return conduct(
-        given,
+        params,
         options.seed,
         options.allocators,
         [suite, *(Path(word) for each in chosen for word in each.command if Path(word).is_file())],
         lambda journal, reporter, fleet: bench(options, executor, reporter, journal, fleet=fleet),
-        notes=known.advice(given["chosen"]),
+        notes=known.advice(params["chosen"]),
     )
 
 
@@ -93,13 +93,13 @@ def _traces(replay: Path | None) -> list[Workload]:
 
 
 def _list(chosen: Sequence[Workload]) -> str:
-    heads = ("workload", "threads", "memory", "stresses")
+    headers = ("workload", "threads", "memory", "stresses")
     rows = [(w.name, str(w.threads), "yes" if w.memory else "no", w.stresses) for w in chosen]
-    return tables.plain_text(tables.columns_of(heads, rows, left=len(heads)))
+    return tables.plain_text(tables.columns_of(headers, rows, left=len(headers)))
 
 
-def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> Options:
-    allocators = _allocators(given)
+def _options(suite: Path, chosen: Sequence[Workload], params: dict[str, Any]) -> Options:
+    allocators = _allocators(params)
     peers = [each.name for each in allocators if not is_ours(each)]
     if not peers:
         raise UserError(
@@ -109,7 +109,7 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
     ours = [each.name for each in allocators if is_ours(each)]
     return parameters.options_of(
         Options,
-        given,
+        params,
         suite=suite,
         workloads=tuple(chosen),
         allocators=tuple(allocators),
@@ -120,8 +120,8 @@ def _options(suite: Path, chosen: Sequence[Workload], given: dict[str, Any]) -> 
     )
 
 
-def _allocators(given: dict[str, Any]) -> list[Allocator]:
-    return known.select_or_default(given["chosen"], known.discover(given["extra"]))
+def _allocators(params: dict[str, Any]) -> list[Allocator]:
+    return known.select_or_default(params["chosen"], known.discover(params["extra"]))
 
 
 def is_ours(allocator: Allocator) -> bool:

@@ -31,7 +31,7 @@ from tsmlab.sweep import points_of
 from tsmlab.trial import SERIES_POINTS
 from tsmlab.wording import rounds, share
 
-ROUNDS = parameters.whole(1)
+ROUNDS = parameters.whole_number(1)
 
 
 @click.command("compare", cls=Study, context_settings={"allow_interspersed_args": False})
@@ -53,7 +53,7 @@ ROUNDS = parameters.whole(1)
 @option(
     "-w --warmup N",
     "Unmeasured rounds to run first.",
-    type=parameters.whole(0),
+    type=parameters.whole_number(0),
     default=WARMUP_ROUNDS,
     show_default=True,
 )
@@ -74,7 +74,7 @@ ROUNDS = parameters.whole(1)
 @resume_option
 @option("--dry-run", "Show what would be done, without running anything.")
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
+def command(program: Sequence[str], dry_run: bool, **params: Any) -> int:
     """Run PROGRAM with its arguments under every allocator, and show which is best.
 
     Every round runs each allocator once, in random order; the reference runs twice, which shows how
@@ -93,46 +93,46 @@ def command(program: Sequence[str], dry_run: bool, **given: Any) -> int:
     Exit status: 0 success; 1 usage or environment error; 2 the program failed under an allocator;
     130 interrupted (results so far are kept).
     """
-    executor, counters, notes = counting.measuring(given["deterministic"])
-    options = _options(program, given, counters)
+    executor, counters, notes = counting.measuring(params["deterministic"])
+    options = _options(program, params, counters)
     if dry_run:
         click.echo(describe_plan(options))
         return EXIT_OK
     return conduct(
-        given,
+        params,
         options.seed,
         options.allocators,
-        parameters.files_of(program, given),
+        parameters.files_of(program, params),
         lambda journal, reporter, fleet: study_of(
             "compare", compare(options, executor, reporter, journal, fleet)
         ),
-        notes=[*known.advice(given["chosen"]), *notes],
+        notes=[*known.advice(params["chosen"]), *notes],
     )
 
 
-def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
-    available = known.discover(given["extra"])
-    compared = known.select_or_default(given["chosen"], available)
-    reference, compared = known.with_reference(given["reference"], compared, available)
+def _options(program: Sequence[str], params: dict[str, Any], counters: Counters | None) -> Options:
+    available = known.discover(params["extra"])
+    compared = known.select_or_default(params["chosen"], available)
+    reference, compared = known.with_reference(params["reference"], compared, available)
     values = [value for allocator in compared for value in allocator.env.values()]
-    swept = parameters.sweep_of(program, given, values)
+    swept = parameters.sweep_of(program, params, values)
     return parameters.options_of(
         Options,
-        given,
-        program=parameters.program_of(program, given),
+        params,
+        program=parameters.program_of(program, params),
         allocators=tuple(compared),
         reference=reference,
         parameters=tuple(swept),
         series_points=0 if swept else SERIES_POINTS,
         ask_order=len(points_of(swept)) > 1,
-        rule=_rule(given, counters, len(points_of(swept))),
-        warmup_rounds=given["warmup"] if counters is None else 0,
-        check_output=not given["ignore_output"],
-        consult_doctor=not given["no_doctor"],
+        rule=_rule(params, counters, len(points_of(swept))),
+        warmup_rounds=params["warmup"] if counters is None else 0,
+        check_output=not params["ignore_output"],
+        consult_doctor=not params["no_doctor"],
         base_metrics=BUILT_IN if counters is None else counters.metrics,
         vary_layout=counters is None,
         unfit_warnings=frozenset() if counters is None else NOT_OF_COUNTS,
-        result_warnings=tuple(parameters.about_input(given)),
+        result_warnings=tuple(parameters.about_input(params)),
     )
 
 
@@ -179,9 +179,9 @@ def _output_rule(options: Options) -> str:
     return ", and the same output as the reference, if that does not vary"
 
 
-def _rule(given: dict[str, Any], counters: Counters | None, points: int) -> StopRule:
+def _rule(params: dict[str, Any], counters: Counters | None, points: int) -> StopRule:
     """The default times are for each point."""
-    asked, asked_min, budget = given["runs"], given["min_runs"], given["time_budget_seconds"]
+    asked, asked_min, budget = params["runs"], params["min_runs"], params["time_budget_seconds"]
     if asked and asked_min:
         raise UserError(
             "--runs and --min-runs contradict each other.", "--runs N means exactly N rounds."

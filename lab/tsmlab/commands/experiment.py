@@ -88,7 +88,7 @@ def show_command(file: Path) -> None:
 @parameters.ignore_failure_option
 @parameters.study_options
 @click.argument("names", metavar="NAME...|all", nargs=-1)
-def run_command(dry_run: bool, **given: Any) -> int:
+def run_command(dry_run: bool, **params: Any) -> int:
     """Run experiments by NAME or glob, or all of them.
 
     An experiment is a comparison over the points of a sweep: each round runs every point under
@@ -105,15 +105,15 @@ def run_command(dry_run: bool, **given: Any) -> int:
     130 interrupted (results so far are kept).
     """
     notes: list[str] = []
-    options = _options(given, notes)
+    options = _options(params, notes)
     if dry_run:
         click.echo(_described(options), nl=False)
         return EXIT_OK
     notes.append(f"{_summary(options.plans)}, with the files' own settings")
-    if not given["no_causes"] and (missing := strace.refusal()):
+    if not params["no_causes"] and (missing := strace.refusal()):
         notes.append(missing)
     return conduct(
-        given,
+        params,
         options.seed,
         options.allocators,
         options.files,
@@ -146,34 +146,34 @@ def _list(definitions: Sequence[Definition]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _chosen(given: dict[str, Any]) -> list[Definition]:
+def _chosen(params: dict[str, Any]) -> list[Definition]:
     """By name; without a name, the user's own files."""
-    files = given["files"]
-    if given["names"]:
-        return experiments.select(given["names"], _catalogue(files))
+    files = params["files"]
+    if params["names"]:
+        return experiments.select(params["names"], _catalogue(files))
     if files:
         return experiments.read_files(files)
     raise UserError("no experiment given.", f"Name some, or `all`. {experiments.SHOW_ALL}")
 
 
-def _options(given: dict[str, Any], notes: list[str]) -> Options:
+def _options(params: dict[str, Any], notes: list[str]) -> Options:
     """The options of the run, once everything that can be checked has been."""
-    definitions = _chosen(given)
-    available = known.discover(given["extra"])
+    definitions = _chosen(params)
+    available = known.discover(params["extra"])
     plans = [
         experiments.plan(
             definition,
             available,
-            given["chosen"],
-            given["reference"],
-            given["rounds"],
-            not given["no_causes"],
+            params["chosen"],
+            params["reference"],
+            params["rounds"],
+            not params["no_causes"],
             notes.append,
         )
         for definition in definitions
     ]
-    notes += known.advice(given["chosen"])
-    return parameters.options_of(Options, given, plans=tuple(plans))
+    notes += known.advice(params["chosen"])
+    return parameters.options_of(Options, params, plans=tuple(plans))
 
 
 def _summary(plans: Sequence[Plan]) -> str:

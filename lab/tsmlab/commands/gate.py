@@ -90,7 +90,7 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 @option("--export-sarif FILE", "Write the verdicts as SARIF findings.", type=FILE)
 @resume_option
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(program: Sequence[str], strict: bool, **given: Any) -> int:
+def command(program: Sequence[str], strict: bool, **params: Any) -> int:
     """Check PROGRAM with its arguments for regressions against a baseline, before a merge.
 
     Peak memory and time have limits. A limit is met if the whole 95% interval of the change
@@ -107,13 +107,13 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     Exit status: 0 within the limits; 1 usage or environment error; 2 the program failed;
     3 a regression (with --strict, also an unresolved limit); 130 interrupted.
     """
-    executor, counters, notes = counting.measuring(given["deterministic"])
-    options = _options(program, given, counters)
+    executor, counters, notes = counting.measuring(params["deterministic"])
+    options = _options(program, params, counters)
     sides = [side for side in (options.candidate, options.baseline) if side]
-    programs = [file for side in sides for file in parameters.files_of(side.command, given)]
-    baseline = [given["baseline"]] if given["baseline"] else []
+    programs = [file for side in sides for file in parameters.files_of(side.command, params)]
+    baseline = [params["baseline"]] if params["baseline"] else []
     return conduct(
-        given,
+        params,
         options.seed,
         [side.allocator for side in sides],
         [*programs, *baseline],
@@ -123,16 +123,16 @@ def command(program: Sequence[str], strict: bool, **given: Any) -> int:
     )
 
 
-def _options(program: Sequence[str], given: dict[str, Any], counters: Counters | None) -> Options:
-    other_program, other_name = given["against"], given["against_allocator"]
+def _options(program: Sequence[str], params: dict[str, Any], counters: Counters | None) -> Options:
+    other_program, other_name = params["against"], params["against_allocator"]
     has_side = other_program is not None or other_name is not None
-    if given["baseline"] and has_side:
+    if params["baseline"] and has_side:
         raise UserError("--baseline and --against cannot be combined.", "Choose one of them.")
-    before = flow.read_baseline(given["baseline"]) if given["baseline"] else None
+    before = flow.read_baseline(params["baseline"]) if params["baseline"] else None
     if before is not None and counters is None:
         flow.check_machine(before, machine.describe())
-    available = known.discover(given["extra"])
-    under = known.find(given["under"], available)
+    available = known.discover(params["extra"])
+    under = known.find(params["under"], available)
     baseline = None
     if has_side:
         other = under if other_name is None else known.find(other_name, available)
@@ -142,7 +142,7 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
     for side in (candidate, baseline):
         if side is not None and side.allocator.path is not None:
             diagnose(side.command).raise_if_fatal(as_shells=True)
-    limits = _limits(given, counters)
+    limits = _limits(params, counters)
     metrics = BUILT_IN if counters is None else counters.metrics
     if counters is not None:
         lacking = [key for key in limits if key not in {spec.key for spec in metrics}]
@@ -151,17 +151,17 @@ def _options(program: Sequence[str], given: dict[str, Any], counters: Counters |
                 f"{', '.join(lacking)} cannot be counted here.", counters.note or "See --help."
             )
     if before is not None:
-        flow.check_judged(before, limits, given["baseline"], deterministic=counters is not None)
+        flow.check_judged(before, limits, params["baseline"], deterministic=counters is not None)
     return parameters.options_of(
         Options,
-        given,
+        params,
         candidate=candidate,
         limits=limits,
         metrics=tuple(replace(s, judged=s.judged or s.key in limits) for s in metrics),
-        rule=_rule(given, counters, paired=baseline is not None),
+        rule=_rule(params, counters, paired=baseline is not None),
         baseline=baseline,
         before=before,
-        before_file=str(given["baseline"]) if given["baseline"] else None,
+        before_file=str(params["baseline"]) if params["baseline"] else None,
     )
 
 
@@ -177,11 +177,11 @@ def _words(command: str) -> tuple[str, ...]:
     return words
 
 
-def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float]:
+def _limits(params: dict[str, Any], counters: Counters | None) -> dict[str, float]:
     """The chosen limits, and defaults for the other metrics that are judged here."""
     limits = {}
     for name, metric in LIMITED.items():
-        chosen = given[name]
+        chosen = params[name]
         if counters is None and name in OF_COUNTS:
             if chosen not in (None, NO_LIMIT):
                 option = f"--{name.replace('_', '-')}"
@@ -202,12 +202,12 @@ def _limits(given: dict[str, Any], counters: Counters | None) -> dict[str, float
     return limits
 
 
-def _rule(given: dict[str, Any], counters: Counters | None, paired: bool) -> StopRule:
+def _rule(params: dict[str, Any], counters: Counters | None, paired: bool) -> StopRule:
     """A saved baseline already has all its rounds, so we make as many each time."""
     min_rounds = ROUNDS if counters is not None else MIN_ROUNDS
-    budget = given["time_budget_seconds"]
-    if given["rounds"]:
-        return StopRule(runs=given["rounds"])
+    budget = params["time_budget_seconds"]
+    if params["rounds"]:
+        return StopRule(runs=params["rounds"])
     if not paired:
         rounds = ALONE_ROUNDS if counters is None else min_rounds
         return StopRule.fixed_rounds(rounds, budget)

@@ -37,7 +37,7 @@ NO_LIMIT = "none"
 MAX_PERCENT = 10_000.0
 
 
-def whole(minimum: int) -> Callable[[Any], int]:
+def whole_number(minimum: int) -> Callable[[Any], int]:
     """A whole number, at least `minimum`; click's own type would clutter --help with its range."""
 
     def number(value: Any) -> int:
@@ -165,7 +165,7 @@ def rounds_option(
     return option(
         "-r --rounds N",
         help_text,
-        type=whole(minimum),
+        type=whole_number(minimum),
         default=default,
         show_default=default is not None,
     )
@@ -197,24 +197,24 @@ def timeout_option(default: str) -> Callable[[Command], Command]:
 seed_option = option(
     "--seed N",
     "Repeat the random order of an earlier run. [default: random, and printed]",
-    type=whole(0),
+    type=whole_number(0),
 )
 
 
-def options_of(kind: type[T], given: Mapping[str, Any], **others: Any) -> T:
-    """A flow's options, which are a data class: `others`, and the verb's parameters of the same
+def options_of(kind: type[T], params: Mapping[str, Any], **overrides: Any) -> T:
+    """A flow's options, which are a data class: `overrides`, and the verb's parameters of the same
     names; with a random seed if none was given."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    same = {name: given[name] for name in names if name in given}
-    if given["seed"] is None:
+    same = {name: params[name] for name in names if name in params}
+    if params["seed"] is None:
         same["seed"] = random.SystemRandom().randrange(1_000_000)
-    return kind(**(same | others))
+    return kind(**(same | overrides))
 
 
 image_option = option(
     "--image N",
     "Which program image of the trace to use. [default: the one with the most events]",
-    type=whole(0),
+    type=whole_number(0),
 )
 touch_option = option(
     "--touch HOW",
@@ -231,7 +231,7 @@ expect_exit_option = option(
     "--expect-exit N",
     "The exit status that means success.",
     "expected_exit",
-    type=whole(0),
+    type=whole_number(0),
     default=0,
     show_default=True,
 )
@@ -294,15 +294,15 @@ sweep_options = all_of(
 )
 
 
-def sweep_of(words: Sequence[str], given: dict[str, Any], env: Sequence[str]) -> list[Parameter]:
+def sweep_of(words: Sequence[str], params: dict[str, Any], env: Sequence[str]) -> list[Parameter]:
     """The parameters of sweep_options, scans first. env: values of allocators' variables, which may
     have placeholders, too."""
-    scans, lists, step = given["scans"], given["lists"], given["step"]
+    scans, lists, step = params["scans"], params["lists"], params["step"]
     if step is not None and not scans:
         raise UserError("-D is the step of -P, and needs it.", "For example: -P n 0 8 -D 2")
     found = [sweep.parameter_scan(name, low, high, step) for name, low, high in scans]
     found += [sweep.parameter_list(*each) for each in lists]
-    hooks = [given[name] for name in ("setup", "cleanup") if given[name]]
+    hooks = [params[name] for name in ("setup", "cleanup") if params[name]]
     sweep.check(found, [*words, *hooks, *env])
     return found
 
@@ -334,8 +334,8 @@ def command_line(words: Sequence[str], purpose: str) -> Sequence[str]:
     return found
 
 
-def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
-    stdin = given["input_file"] or Path(os.devnull)
+def program_of(words: Sequence[str], params: dict[str, Any]) -> Program:
+    stdin = params["input_file"] or Path(os.devnull)
     if not stdin.is_file() and not stdin.samefile(os.devnull):
         raise UserError(
             f"--input {stdin} is not a regular file, and each run must read its input from the "
@@ -345,16 +345,16 @@ def program_of(words: Sequence[str], given: dict[str, Any]) -> Program:
     return Program(
         command=tuple(words),
         stdin=stdin,
-        expected_exit=given["expected_exit"],
-        metrics=parse_all(given["metrics"]),
-        setup=given["setup"],
-        cleanup=given["cleanup"],
+        expected_exit=params["expected_exit"],
+        metrics=parse_all(params["metrics"]),
+        setup=params["setup"],
+        cleanup=params["cleanup"],
     )
 
 
-def about_input(given: Mapping[str, Any]) -> list[ResultWarning]:
+def about_input(params: Mapping[str, Any]) -> list[ResultWarning]:
     """A warning if our standard input was redirected, which the program does not see."""
-    if given["input_file"] is not None or not _has_input():
+    if params["input_file"] is not None or not _has_input():
         return []
     return [
         ResultWarning(
@@ -381,9 +381,9 @@ def _has_input() -> bool:
     return waiting[0] > 0
 
 
-def files_of(words: Sequence[str], given: dict[str, Any]) -> list[Path]:
+def files_of(words: Sequence[str], params: dict[str, Any]) -> list[Path]:
     program = shutil.which(words[0])
-    return [Path(found) for found in (program, _script(words), given.get("input_file")) if found]
+    return [Path(found) for found in (program, _script(words), params.get("input_file")) if found]
 
 
 def _script(words: Sequence[str]) -> Path | None:
@@ -430,9 +430,9 @@ def write(path: Path, content: str | bytes) -> None:
         ) from error
 
 
-def export_targets(given: dict[str, Any], force: bool) -> Sequence[Target]:
+def export_targets(params: dict[str, Any], force: bool) -> Sequence[Target]:
     """The files that study_options ask for; raises UserError for one that cannot be written."""
-    paths = {name: given.get(f"export_{name}") for name in get_args(export.Format)}
+    paths = {name: params.get(f"export_{name}") for name in get_args(export.Format)}
     targets = [Target(name, path) for name, path in paths.items() if path is not None]
     export.check_targets(targets, force)
     return targets

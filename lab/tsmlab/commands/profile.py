@@ -14,7 +14,7 @@ import click
 
 from tsmlab import export, paths
 from tsmlab.commands import Group, parameters
-from tsmlab.commands.parameters import FILE, Command, option, whole
+from tsmlab.commands.parameters import FILE, Command, option, whole_number
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, print_error
 from tsmlab.profile import changes, messages, model, sites, symbols, text
@@ -37,7 +37,7 @@ FILES = "tsmalloc.*.pb"
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReportOptions:
     by: GroupBy = "function"
     of: Type = "inuse"
     whole: bool = False
@@ -64,7 +64,7 @@ _OPTIONS = {
         "--library", "Also show frames inside the C, C++ and Rust standard libraries.", "whole"
     ),
     "top": option(
-        "--top N", "Print at most N rows.", type=whole(1), default=TOP, show_default=True
+        "--top N", "Print at most N rows.", type=whole_number(1), default=TOP, show_default=True
     ),
     "as_json": option("--json", "Print JSON instead.", "as_json"),
 }
@@ -122,7 +122,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
     path = message.rstrip("\n").rpartition(" of blocks in use: ")[2]
     if status == EXIT_OK and path and message.count("\n") == 1:
         click.echo()
-        _show(*opened(Path(path), Reading()), Reading())
+        _show(*opened(Path(path), ReportOptions()), ReportOptions())
     raise SystemExit(status)
 
 
@@ -177,19 +177,19 @@ def command() -> None:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def opened(path: Path, how: Reading) -> tuple[LoadedProfile, list[str]]:
-    return resolved(model.read(path), how)
+def opened(path: Path, options: ReportOptions) -> tuple[LoadedProfile, list[str]]:
+    return resolved(model.read(path), options)
 
 
-def resolved(profile: Profile, how: Reading) -> tuple[LoadedProfile, list[str]]:
-    if how.of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
+def resolved(profile: Profile, options: ReportOptions) -> tuple[LoadedProfile, list[str]]:
+    if options.of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
         raise UserError(
             f"{profile.path} does not record pinned space.",
             "Take a profile of the current state with `tsmalloc profile PID`: peak profiles, and "
             "those of earlier versions, lack it.",
         )
     found = symbols.look_up(profile)
-    return LoadedProfile(profile, sites.Stacks(profile, found, how.whole)), found.notes
+    return LoadedProfile(profile, sites.Stacks(profile, found, options.whole)), found.notes
 
 
 def about(profile: Profile) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def print_json(verb: str, **values: Any) -> None:
 @command.command("show")
 @reading("by", "of", "whole", "top", "as_json")
 @click.argument("file", type=FILE)
-def show(file: Path, **how: Any) -> int:
+def show(file: Path, **params: Any) -> int:
     """Show where the memory in the profile FILE was allocated.
 
     Flat: allocated by the function itself, directly or through the standard library. Cumulative:
@@ -228,28 +228,30 @@ def show(file: Path, **how: Any) -> int:
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
-    _show(*opened(file, Reading(**how)), Reading(**how))
+    _show(*opened(file, ReportOptions(**params)), ReportOptions(**params))
     return EXIT_OK
 
 
 def _show(
     loaded: LoadedProfile,
     notes: list[str],
-    how: Reading,
+    options: ReportOptions,
     *,
     err: bool = False,
     with_ages: bool = False,
 ) -> None:
-    found = sites.gather(loaded.profile, loaded.stacks, how.by, how.of)
-    if not how.as_json:
-        report = text.shown(loaded.profile, found, how.by, how.of, how.top, notes, with_ages)
+    found = sites.gather(loaded.profile, loaded.stacks, options.by, options.of)
+    if not options.as_json:
+        report = text.shown(
+            loaded.profile, found, options.by, options.of, options.top, notes, with_ages
+        )
         click.echo(report, nl=False, err=err)
         return
     print_json(
         "show",
         profile=about(loaded.profile),
-        type=how.of,
-        by=how.by,
+        type=options.of,
+        by=options.by,
         total=found.total.to_json(),
         objects=round(found.objects.total),
         block_bytes=round(found.blocks),
@@ -259,24 +261,24 @@ def _show(
 
 
 def _compare(
-    verb: str, before: Path, after: Path, how: Reading, report: Callable[..., str]
+    verb: str, before: Path, after: Path, options: ReportOptions, report: Callable[..., str]
 ) -> Changes:
-    first, notes = opened(before, how)
-    second, more = opened(after, how)
+    first, notes = opened(before, options)
+    second, more = opened(after, options)
     one, other = first.profile, second.profile
     notes = list(dict.fromkeys([*notes, *more, *changes.other_builds(one, other)]))
     if verb == "leaks" and one.time_nanos > other.time_nanos:
         raise UserError(f"{before} is later than {after}.", "Give the earlier one first.")
-    found = changes.between(first, second, how.by, how.of)
-    if not how.as_json:
-        click.echo(report(one, other, found, how.top, notes), nl=False)
+    found = changes.between(first, second, options.by, options.of)
+    if not options.as_json:
+        click.echo(report(one, other, found, options.top, notes), nl=False)
         return found
     print_json(
         verb,
         before=about(one),
         after=about(other),
-        type=how.of,
-        by=how.by,
+        type=options.of,
+        by=options.by,
         same_process=found.same_process,
         seconds=found.seconds,
         total=found.total.to_json(),
@@ -290,7 +292,7 @@ def _compare(
 @reading("by", "of", "whole", "top", "as_json")
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-def diff(before: Path, after: Path, **how: Any) -> int:
+def diff(before: Path, after: Path, **params: Any) -> int:
     """Show what changed from the profile BEFORE to the profile AFTER.
 
     Sites marked as grown or shrunk have a family-wise error rate of 5%: if nothing changed, one
@@ -303,7 +305,7 @@ def diff(before: Path, after: Path, **how: Any) -> int:
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
-    _compare("diff", before, after, Reading(**how), text.difference)
+    _compare("diff", before, after, ReportOptions(**params), text.difference)
     return EXIT_OK
 
 
@@ -312,7 +314,7 @@ def diff(before: Path, after: Path, **how: Any) -> int:
 @option("--exit-code", "Exit with 3 if a site has grown.")
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
-def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> int:
+def leaks(file: Path, later_file: Path | None, exit_code: bool, **params: Any) -> int:
     """List the stacks with live memory in FILE and its age, or those that grew until LATER_FILE.
 
     It cannot distinguish a leak from memory that is still reachable, such as a cache that fills.
@@ -323,7 +325,7 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> i
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile; with --exit-code, 3 if a
     site has grown."""
-    stacks = Reading(by="stack", **how)
+    stacks = ReportOptions(by="stack", **params)
     if later_file is not None:
         grown = _compare("leaks", file, later_file, stacks, text.growth).grown
         return EXIT_REGRESSION if exit_code and grown else EXIT_OK
@@ -338,7 +340,7 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **how: Any) -> i
 @force_option
 @reading("of", "whole")
 @click.argument("file", type=FILE)
-def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
+def flame(file: Path, output: Path, force: bool, **params: Any) -> int:
     """Draw the profile FILE as a flame graph: a self-contained HTML page.
 
     \b
@@ -351,8 +353,8 @@ def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
     from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
 
     export.check_new(output, force)
-    loaded, notes = opened(file, Reading(**how))
-    parameters.write(output, page.page(loaded.profile, loaded.stacks, how["of"], notes))
+    loaded, notes = opened(file, ReportOptions(**params))
+    parameters.write(output, page.page(loaded.profile, loaded.stacks, params["of"], notes))
     click.echo(str(output))
     return EXIT_OK
 
@@ -360,7 +362,7 @@ def flame(file: Path, output: Path, force: bool, **how: Any) -> int:
 @command.command("folded")
 @reading("of", "whole")
 @click.argument("file", type=FILE)
-def folded(file: Path, **how: Any) -> int:
+def folded(file: Path, **params: Any) -> int:
     """Print the stacks of FILE one per line, outermost frame first, with their bytes.
 
     \b
@@ -370,8 +372,8 @@ def folded(file: Path, **how: Any) -> int:
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
-    loaded, notes = opened(file, Reading(**how))
-    for line, estimate in sites.folded(loaded.profile, loaded.stacks, how["of"]).items():
+    loaded, notes = opened(file, ReportOptions(**params))
+    for line, estimate in sites.folded(loaded.profile, loaded.stacks, params["of"]).items():
         click.echo(f"{line} {estimate.total:.0f}")
     _tell(notes)
     return EXIT_OK
@@ -426,7 +428,7 @@ def run(
     force: bool,
     is_peak: bool,
     program: Sequence[str],
-    **how: Any,
+    **params: Any,
 ) -> int:
     """Run PROGRAM under the engine with its profiler on, and show the profile.
 
@@ -458,12 +460,12 @@ def run(
         if not folder.is_dir():
             return status  # the native command rejected an option
         profiles = _profiles(folder, status)
-        loaded, notes = resolved(profiles[0], Reading(**how))
-        _show(loaded, notes, Reading(**how), err=not how["as_json"])
+        loaded, notes = resolved(profiles[0], ReportOptions(**params))
+        _show(loaded, notes, ReportOptions(**params), err=not params["as_json"])
         if kept is not None and not keeps_all:
             _keep(loaded.profile.path, kept)
-        if not how["as_json"]:
-            if how["of"] == "inuse" and not is_peak:
+        if not params["as_json"]:
+            if params["of"] == "inuse" and not is_peak:
                 _point_to_peak(loaded.profile)
             _name_files(profiles, output, keeps_all)
     return status
@@ -493,11 +495,11 @@ def _keep(profile: Path, output: Path) -> None:
     try:
         write_atomically(output, content)
     except OSError as error:
-        number, rescued = tempfile.mkstemp(prefix="tsmalloc-profile-", suffix=".pb")
+        number, fallback = tempfile.mkstemp(prefix="tsmalloc-profile-", suffix=".pb")
         with os.fdopen(number, "wb") as file:
             file.write(content)
         raise UserError(
-            f"cannot write {output}: {error.strerror}.", f"The profile is {rescued}."
+            f"cannot write {output}: {error.strerror}.", f"The profile is {fallback}."
         ) from error
 
 

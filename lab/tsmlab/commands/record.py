@@ -18,7 +18,7 @@ from tsmlab.commands.parameters import (
     extra_option,
     input_option,
     option,
-    whole,
+    whole_number,
 )
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
@@ -48,7 +48,7 @@ MAX_RING_MIB = 256
 @option(
     "--ring-mib N",
     "Size of the event ring buffer; a larger one absorbs longer bursts. [default: 32]",
-    type=whole(1),
+    type=whole_number(1),
 )
 @option("-i --ignore-failure", "Exit with 0 even if the program failed.")
 @option("--json", "Print JSON instead of the summary.", "as_json")

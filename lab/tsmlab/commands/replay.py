@@ -56,7 +56,7 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 @option(
     "--quantum N",
     "Calls that a thread makes per tick. [default: 100]",
-    type=parameters.whole(1),
+    type=parameters.whole_number(1),
 )
 @parameters.seed_option
 @parameters.touch_option
@@ -73,12 +73,12 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     "--image N",
     "Which process of the trace to replay, with its forked children. [default: the one with the "
     "most events]",
-    type=parameters.whole(0),
+    type=parameters.whole_number(0),
 )
 @option(
     "--window N",
     "How many events a thread may run ahead of the others; 0 means no limit. [default: 1000]",
-    type=parameters.whole(0),
+    type=parameters.whole_number(0),
 )
 @parameters.rounds_option(
     "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a repeatable "
@@ -98,7 +98,7 @@ FITS = ("lock-first", "lock-best", "lock-worst")
 )
 @resume_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=parameters.FILE)
-def command(traces: Sequence[Path], **given: Any) -> int:
+def command(traces: Sequence[Path], **params: Any) -> int:
     """Replay TRACE, which `tsmalloc record` wrote, on every allocator, and compare them.
 
     All allocators get the same calls in the same order. Under the schedules recorded, round-robin,
@@ -117,12 +117,12 @@ def command(traces: Sequence[Path], **given: Any) -> int:
     130 interrupted (results so far are kept).
     """
     files.check_traces(traces)
-    if given["movie"] is not None:
-        return _film(traces, given)
-    options = options_of(traces, given)
+    if params["movie"] is not None:
+        return _film(traces, params)
+    options = options_of(traces, params)
     program = paths.tool("replay")
     return conduct(
-        given,
+        params,
         options.seed,
         options.allocators,
         [program, *traces],
@@ -132,24 +132,24 @@ def command(traces: Sequence[Path], **given: Any) -> int:
     )
 
 
-def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
+def options_of(traces: Sequence[Path], params: dict[str, Any]) -> Options:
     """The options of a replay; raises UserError if options contradict each other."""
-    schedules = FAIR if given["schedule"] == ALL else (given["schedule"],)
-    if given["tickets"] is not None and not set(schedules) & {"lottery", "stride"}:
+    schedules = FAIR if params["schedule"] == ALL else (params["schedule"],)
+    if params["tickets"] is not None and not set(schedules) & {"lottery", "stride"}:
         raise UserError(
             f"--tickets has no effect under {schedules[0]}.",
             "Choose --schedule lottery, stride or all.",
         )
-    if given["quantum"] is not None and not set(schedules) & set(FAIR):
+    if params["quantum"] is not None and not set(schedules) & set(FAIR):
         raise UserError(
             f"--quantum has no effect under {schedules[0]}.",
             "Choose --schedule round-robin, lottery, stride or all.",
         )
-    chosen, available = _chosen(given, schedules)
-    reference, compared = known.with_reference(given["reference"], chosen, available)
+    chosen, available = _chosen(params, schedules)
+    reference, compared = known.with_reference(params["reference"], chosen, available)
     return parameters.options_of(
         Options,
-        given,
+        params,
         traces=tuple(traces),
         allocators=tuple(compared),
         reference=reference,
@@ -158,33 +158,33 @@ def options_of(traces: Sequence[Path], given: dict[str, Any]) -> Options:
 
 
 def _chosen(
-    given: dict[str, Any], schedules: Sequence[str]
+    params: dict[str, Any], schedules: Sequence[str]
 ) -> tuple[list[Allocator], list[Allocator]]:
-    available = known.discover(given["extra"])
+    available = known.discover(params["extra"])
     own = [each.name for each in available if each.family == "user"]
     default = [ENGINE, *(FITS if all(map(is_deterministic, schedules)) else ["system"]), *own]
-    return known.select(given["chosen"] or default, available), available
+    return known.select(params["chosen"] or default, available), available
 
 
-def _film(traces: Sequence[Path], given: dict[str, Any]) -> int:
+def _film(traces: Sequence[Path], params: dict[str, Any]) -> int:
     # Imported here because other replays do not need it.
-    from tsmlab.movie.making import make  # noqa: PLC0415
+    from tsmlab.movie.builder import make  # noqa: PLC0415
 
-    target, schedule = given["movie"], given["schedule"]
+    target, schedule = params["movie"], params["schedule"]
     schedule = "recorded" if schedule == "asap" else schedule
     if len(traces) != 1 or not is_deterministic(schedule) or schedule == ALL:
         raise UserError(
             "--movie needs a single trace and a repeatable schedule.",
             "Choose --schedule recorded, round-robin, lottery or stride.",
         )
-    export.check_new(target, given["force"])
-    options = options_of(traces, {**given, "schedule": schedule})
+    export.check_new(target, params["force"])
+    options = options_of(traces, {**params, "schedule": schedule})
     page, left_out = make(
         files.read_whole_trace(traces[0]),
         command_of(options, schedule, traces[0], paths.tool("replay")),
-        _chosen(given, [schedule])[0],
+        _chosen(params, [schedule])[0],
         MeasureExecutor(),
-        (lambda _: None) if given["quiet"] else print_error,
+        (lambda _: None) if params["quiet"] else print_error,
         options.timeout_seconds,
     )
     parameters.write(target, page)

@@ -17,7 +17,7 @@ from tsmlab.errors import UserError
 from tsmlab.gate import status_of
 from tsmlab.schedule import MAX_ROUNDS, MIN_ROUNDS, StopRule
 from tsmlab.service import loads
-from tsmlab.service.life import LINE, Phase, Service
+from tsmlab.service.server import LINE, Phase, Service
 from tsmlab.service.study import Options, study
 
 LOAD_SECONDS = 20.0
@@ -50,7 +50,7 @@ def _limit(value: str) -> tuple[str, float | str]:
 @option(
     "--reset CMD", "A shell command to run before each start, for example to restore a database."
 )
-@option("--port N", "The port of a server that cannot choose one.", type=parameters.whole(1))
+@option("--port N", "The port of a server that cannot choose one.", type=parameters.whole_number(1))
 @option("--idle TIME", "Idle time after the load. [default: 5s]", type=parameters.duration)
 @option(
     "--phases LIST",
@@ -61,7 +61,7 @@ def _limit(value: str) -> tuple[str, float | str]:
 @option(
     "--warmups N",
     "Loads before the measured one, after each start.",
-    type=parameters.whole(0),
+    type=parameters.whole_number(0),
     default=1,
     show_default=True,
 )
@@ -125,7 +125,7 @@ def _limit(value: str) -> tuple[str, float | str]:
 @parameters.output_options
 @parameters.report_option
 @resume_option
-def command(**given: Any) -> int:
+def command(**params: Any) -> int:
     """Run a server under every allocator, send it load, and show which allocator is best for it.
 
     Only the server gets the allocator and is measured: latency and throughput as reported by the
@@ -145,65 +145,65 @@ def command(**given: Any) -> int:
     allocator; 3 a metric exceeds its --limit; 130 interrupted; what was measured
     until then is kept.
     """
-    options, words = _options(given)
-    if not given["no_doctor"]:
+    options, words = _options(params)
+    if not params["no_doctor"]:
         diagnosis = doctor.diagnose(words)  # from the file only; the rest is seen in each run
         diagnosis.raise_if_fatal(NO_DOCTOR)
         for warning in diagnosis.warnings:
             click.echo(f"doctor     {warning.full_text}", err=True)
     return conduct(
-        given | {"cpus": None},
+        params | {"cpus": None},
         options.seed,
         options.allocators,
-        parameters.files_of(words, given),
+        parameters.files_of(words, params),
         lambda journal, reporter, _fleet: study(options, reporter, journal),
         status_of,
-        notes=known.advice(given["chosen"]),
+        notes=known.advice(params["chosen"]),
     )
 
 
-def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
+def _options(params: dict[str, Any]) -> tuple[Options, list[str]]:
     for name in ("server", "load"):
-        if not given[name]:
+        if not params[name]:
             raise UserError(f"missing --{name}.", "Give both: --server 'CMD' --load 'CMD'.")
     try:
-        words = shlex.split(given["server"])
+        words = shlex.split(params["server"])
     except ValueError as error:
         raise UserError(f"cannot parse --server: {error}.", "Quote it as in a shell.") from error
     if not words:
         raise UserError("--server needs a program.", "For example: --server './server {port}'")
-    if not given["port"] and "{port}" not in given["server"] and "{port}" in given["load"]:
+    if not params["port"] and "{port}" not in params["server"] and "{port}" in params["load"]:
         raise UserError(
             "--load has {port}, but --server does not.",
             "Put {port} into --server, or give the server's own port: --port N",
         )
-    if given["limits"] and given["soak_seconds"]:
+    if params["limits"] and params["soak_seconds"]:
         raise UserError("--limit and --soak cannot be combined.", "Leave one of them out.")
-    available = known.discover(given["extra"])
-    compared = known.select_or_default(given["chosen"], available)
-    reference, compared = known.with_reference(given["reference"], compared, available)
-    server_cpus, load_cpus = _processors(given)
-    if (ready := given["ready"]) and ready.startswith(LINE):
+    available = known.discover(params["extra"])
+    compared = known.select_or_default(params["chosen"], available)
+    reference, compared = known.with_reference(params["reference"], compared, available)
+    server_cpus, load_cpus = _processors(params)
+    if (ready := params["ready"]) and ready.startswith(LINE):
         try:
             re.compile(ready.removeprefix(LINE))
         except re.error as error:
             raise UserError(f"--ready: {ready!r} is not a regular expression: {error}.") from error
     service = Service(
-        server=given["server"],
-        load=given["load"],
-        phases=_phases(given),
+        server=params["server"],
+        load=params["load"],
+        phases=_phases(params),
         ready=ready,
-        reset=given["reset"],
-        port=given["port"],
-        warmups=given["warmups"],
-        metrics=loads.metrics_of(given["metrics"]),
-        ready_seconds=given["ready_seconds"],
-        grace_seconds=given["grace_seconds"],
-        load_seconds=given["timeout_seconds"],
+        reset=params["reset"],
+        port=params["port"],
+        warmups=params["warmups"],
+        metrics=loads.metrics_of(params["metrics"]),
+        ready_seconds=params["ready_seconds"],
+        grace_seconds=params["grace_seconds"],
+        load_seconds=params["timeout_seconds"],
         server_cpus=server_cpus,
         load_cpus=load_cpus,
     )
-    budget = given["time_budget_seconds"]
+    budget = params["time_budget_seconds"]
     rule = StopRule(
         time_budget_seconds=budget or BUDGET_SECONDS,
         min_rounds=MIN_ROUNDS,
@@ -212,20 +212,20 @@ def _options(given: dict[str, Any]) -> tuple[Options, list[str]]:
     )
     options = parameters.options_of(
         Options,
-        given,
+        params,
         service=service,
         allocators=tuple(compared),
         reference=reference,
-        limits={name: each for name, each in given["limits"] if each != parameters.NO_LIMIT},
-        rule=StopRule.fixed_rounds(given["rounds"], budget) if given["rounds"] else rule,
+        limits={name: each for name, each in params["limits"] if each != parameters.NO_LIMIT},
+        rule=StopRule.fixed_rounds(params["rounds"], budget) if params["rounds"] else rule,
     )
     return options, words
 
 
-def _processors(given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _processors(params: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The processors for the server and for the load: separate if there are at least two."""
     usable = sorted(os.sched_getaffinity(0))
-    server, load = given["server_cpus"], given["load_cpus"]
+    server, load = params["server_cpus"], params["load_cpus"]
     if server is None and load is None:
         half = (len(usable) + 1) // 2
         return tuple(usable[:half]), tuple(usable[half:] or usable)
@@ -234,18 +234,18 @@ def _processors(given: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]
     return server or others, load or others
 
 
-def _phases(given: dict[str, Any]) -> tuple[Phase, ...]:
+def _phases(params: dict[str, Any]) -> tuple[Phase, ...]:
     """The phases of --phases; by default a load, then idle time."""
-    timed = "{seconds}" in given["load"]
+    timed = "{seconds}" in params["load"]
     found: list[Phase] = []
-    if not given["phases"]:
+    if not params["phases"]:
         seconds = None
         if timed:
-            seconds = SLICE_SECONDS if given["soak_seconds"] else LOAD_SECONDS
-        if "{rate}" in given["load"]:
+            seconds = SLICE_SECONDS if params["soak_seconds"] else LOAD_SECONDS
+        if "{rate}" in params["load"]:
             raise UserError("--load has {rate}, but no rate is given.", "--phases load=20s@1000")
         found.append(Phase("load", seconds))
-    for text in given["phases"].split(",") if given["phases"] else ():
+    for text in params["phases"].split(",") if params["phases"] else ():
         match = re.fullmatch(r"\s*([A-Za-z][\w -]*)=([\d.]+[smh]?)(?:@([\w.]+))?\s*", text)
         if not match:
             raise UserError(
@@ -256,13 +256,13 @@ def _phases(given: dict[str, Any]) -> tuple[Phase, ...]:
         phase = Phase(
             f"{name} {twice + 1}" if twice else name, parameters.duration(match[2]), match[3] or ""
         )
-        for what, missing in (("seconds", timed), ("rate", "{rate}" in given["load"])):
+        for what, missing in (("seconds", timed), ("rate", "{rate}" in params["load"])):
             if phase.is_load and (what == "seconds" or phase.rate) and not missing:
                 raise UserError(
                     f"--phases gives a {what}, but --load does not use it.",
                     f"Put {{{what}}} into --load.",
                 )
-        if phase.is_load and not phase.rate and "{rate}" in given["load"]:
+        if phase.is_load and not phase.rate and "{rate}" in params["load"]:
             raise UserError(
                 f"--phases: {text!r} has no rate, but --load needs {{rate}}.",
                 f"{text.strip()}@1000",
@@ -270,6 +270,6 @@ def _phases(given: dict[str, Any]) -> tuple[Phase, ...]:
         found.append(phase)
     if not any(phase.is_load for phase in found):
         raise UserError("--phases contains no load.", "For example: load=20s,idle=20s")
-    if found[-1].is_load and (given["idle"] or not given["phases"]):
-        found.append(Phase("idle", given["idle"] or IDLE_SECONDS))
+    if found[-1].is_load and (params["idle"] or not params["phases"]):
+        found.append(Phase("idle", params["idle"] or IDLE_SECONDS))
     return tuple(found)

@@ -59,8 +59,8 @@ resume_option = option(
 class Study(click.Command):
     """A command with the option --resume, with which it needs no arguments."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *params: Any, **named: Any) -> None:
+        super().__init__(*params, **named)
         arguments = [p for p in self.params if isinstance(p, click.Argument) and p.required]
         self._needed = arguments
         for argument in arguments:
@@ -119,7 +119,7 @@ class Study(click.Command):
 
 
 def conduct(
-    given: dict[str, Any],
+    params: dict[str, Any],
     seed: int,
     allocators: Iterable[Allocator],
     files: Iterable[Path],
@@ -127,41 +127,41 @@ def conduct(
     status_of: Callable[[Results], int] = lambda _: EXIT_OK,
     notes: Sequence[str] = (),
 ) -> int:
-    """Measures, saves and prints; returns the exit status. given: the verb's parameters. files:
+    """Measures, saves and prints; returns the exit status. params: the verb's parameters. files:
     what takes part besides the allocators' libraries. status_of: the exit status for results,
     unless something else decides it."""
-    targets = export_targets(given, given["force"])
-    folder, force = given.get("report"), given["force"]
+    targets = export_targets(params, params["force"])
+    folder, force = params.get("report"), params["force"]
     if folder:
         report.check(folder, force)
-    if given["cpus"] is not None:
-        os.sched_setaffinity(0, given["cpus"])
+    if params["cpus"] is not None:
+        os.sched_setaffinity(0, params["cpus"])
     let_termination_interrupt()
     taking_part = list(allocators)
     check_malloc(taking_part)
     with _journal(seed, taking_part, files) as journal:
         try:
-            with reporter_for(given["quiet"]) as reporter:
+            with reporter_for(params["quiet"]) as reporter:
                 for note in notes:
                     reporter.note(note)
                 if journal.done:
                     reporter.note(f"resumed    {journal.path}, after {journal.seconds:.0f} s")
-                outcome = _run(run, journal, reporter, given.get("cluster"))
+                outcome = _run(run, journal, reporter, params.get("cluster"))
             found = replace(outcome.results, changed=journals.changed(journal.header.files))
-            problems = publish(found, targets, given)
+            problems = publish(found, targets, params)
         except KeyboardInterrupt:
             # Before the first run, or while results were written: the journal has everything.
-            _say_where(journal, targets)
+            _print_locations(journal, targets)
             raise
         if outcome.error is None and not found.interrupted and not problems:
             journal.remove()
-        elif not given["quiet"]:
-            _say_where(journal, targets)
+        elif not params["quiet"]:
+            _print_locations(journal, targets)
     return exit_status(
         interrupted=found.interrupted,
         error=outcome.error,
         problems=problems,
-        failed=bool(found.failed_rows) and not given.get("ignore_failure"),
+        failed=bool(found.failed_rows) and not params.get("ignore_failure"),
         status=status_of(found),
     )
 
@@ -200,7 +200,7 @@ def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) 
     return resumed
 
 
-def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
+def _print_locations(journal: Journal, targets: Sequence[Target]) -> None:
     verb = journal.header.verb
     command = f"{verb} run" if verb == "experiment" else verb
     force = " --force" if any(target.path.is_file() for target in targets) else ""
@@ -211,11 +211,11 @@ def _say_where(journal: Journal, targets: Sequence[Target]) -> None:
 # --- the end: results are saved, exported and printed ---------------------------------------------
 
 
-def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) -> bool:
+def publish(results: Results, targets: Sequence[Target], params: dict[str, Any]) -> bool:
     """Saves, exports and prints; files first, since the reader of stdout may be gone. Returns
     whether any of it failed. The report of --report comes last, since it takes seconds; without
     --report, a line says how to get one."""
-    quiet, folder, has_page = given["quiet"], given.get("report"), "report" in given
+    quiet, folder, has_page = params["quiet"], params.get("report"), "report" in params
     problems: list[str] = []
     kept: Path | None = None
     try:
@@ -227,12 +227,12 @@ def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) 
         f"could not write {target}. {where}".rstrip()
         for target in export.write_all(partial(texts.formatted, results), targets)
     ]
-    as_json = given["as_json"]
+    as_json = params["as_json"]
     text = records.to_json(results) if as_json else tables.for_stdout(texts.report, results)
     if problem := _print(text):
         problems.append(f"{problem} {where}".rstrip())
     if not quiet:
-        for line in texts.warning_lines(results.warnings, given["verbose"]):
+        for line in texts.warning_lines(results.warnings, params["verbose"]):
             print_error(line)
         if kept:
             print_error(f"results    {kept}")
@@ -242,7 +242,7 @@ def publish(results: Results, targets: Sequence[Target], given: dict[str, Any]) 
     if has_page and folder:
         if not quiet:
             print_error(f"drawing    {folder} (takes a few seconds)")
-        if problem := _report(results, folder, given["force"]):
+        if problem := _report(results, folder, params["force"]):
             problems.append(f"{problem} {where}".rstrip())
     for problem in problems:
         print_error(f"tsmalloc: {problem}")

@@ -79,7 +79,7 @@ class _AllocatorFirst(Study):
 @resume_option
 @click.argument("allocator", required=True)
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
-def command(allocator: str, program: Sequence[str], **given: Any) -> int:
+def command(allocator: str, program: Sequence[str], **params: Any) -> int:
     """Search for options of ALLOCATOR that make PROGRAM with its arguments faster or smaller.
 
     All single-option changes race against the default, by successive halving. The winner is tested
@@ -97,39 +97,39 @@ def command(allocator: str, program: Sequence[str], **given: Any) -> int:
 
     Exit status: 0 success, whether or not a better setting was found; 1 usage or environment error;
     2 the program failed with an option; 130 interrupted (results so far are kept)."""
-    executor, counters, notes = counting.measuring(given["deterministic"])
-    options = _options(allocator, program, given, counters)
+    executor, counters, notes = counting.measuring(params["deterministic"])
+    options = _options(allocator, program, params, counters)
     return conduct(
-        given,
+        params,
         options.seed,
         [options.allocator],
-        parameters.files_of(program, given),
+        parameters.files_of(program, params),
         lambda journal, reporter, fleet: flow.tune(options, executor, reporter, journal, fleet),
         notes=notes,
     )
 
 
 def _options(
-    name: str, program: Sequence[str], given: dict[str, Any], counters: Counters | None
+    name: str, program: Sequence[str], params: dict[str, Any], counters: Counters | None
 ) -> Options:
-    allocator = known.find(name, known.discover(given["extra"]))
-    if given["only"] and not given["own"]:
+    allocator = known.find(name, known.discover(params["extra"]))
+    if params["only"] and not params["own"]:
         raise UserError("--only leaves nothing to try.", "Add --option NAME=V1,V2.")
-    if given["metrics"] and given["objective"]:
+    if params["metrics"] and params["objective"]:
         raise UserError("--metric and --for cannot be combined.", "Choose one of them.")
-    objective: Objective = "metric" if given["metrics"] else given["objective"] or "time"
-    options, unknown = options_for(allocator, given["own"], given["only"])
+    objective: Objective = "metric" if params["metrics"] else params["objective"] or "time"
+    options, unknown = options_for(allocator, params["own"], params["only"])
     found = parameters.options_of(
         Options,
-        given,
-        program=parameters.program_of(program, given),
+        params,
+        program=parameters.program_of(program, params),
         allocator=allocator,
         options=options,
         unknown=tuple(unknown),
         objective=objective,
-        first_rounds=given["rounds"],
-        check_output=not given["ignore_output"],
-        consult_doctor=not given["no_doctor"],
+        first_rounds=params["rounds"],
+        check_output=not params["ignore_output"],
+        consult_doctor=not params["no_doctor"],
         counters=counters,
     )
     found.metrics  # noqa: B018 - says at once what cannot be counted here

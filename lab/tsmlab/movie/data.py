@@ -88,8 +88,8 @@ class Frame:
 def read_frames(path: Path, entries: int) -> list[Frame]:
     """The frames up to this entry, without replay's own memory."""
     raw = np.fromfile(path, "<u8").reshape(-1, 2)
-    heads = [*np.flatnonzero(raw[:, 1] == _HEADING), len(raw)]
-    parts = [(raw[a, 0], raw[a + 1 : b].astype(np.int64)) for a, b in pairwise(heads)]
+    heading_rows = [*np.flatnonzero(raw[:, 1] == _HEADING), len(raw)]
+    parts = [(raw[a, 0], raw[a + 1 : b].astype(np.int64)) for a, b in pairwise(heading_rows)]
     own = _merged(parts.pop()[1], 0)
     frames = {int(entry): Frame(int(entry), _without(runs, own)) for entry, runs in parts}
     return [frame for entry, frame in sorted(frames.items()) if entry <= entries]

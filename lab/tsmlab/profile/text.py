@@ -182,11 +182,11 @@ def shown(
     ]
     if by == "stack":
         objects = [quantity(site.objects.total, "count") for site in rows]
-        columns.append(_column("objects", objects, expendable=int(with_ages)))
+        columns.append(_column("objects", objects, drop_priority=int(with_ages)))
     else:
         errors = [error(site.cumulative) for site in rows]
         columns.append(_column("cumulative", [_bytes(site.cumulative) for site in rows]))
-        columns.append(_column("± 95%", errors, style="dim", expendable=1))
+        columns.append(_column("± 95%", errors, style="dim", drop_priority=1))
     remarks = _more(len(sites.sites), top)
     if with_ages:
         columns.append(_column("mean age", [duration(site.ages.mean) for site in rows]))
@@ -213,8 +213,8 @@ def difference(
     columns = [
         _column("change [95% CI]", [_change(site) for site in rows]),
         Column("verdict", verdicts, left=True),
-        _column("before", [_bytes(site.before) for site in rows], expendable=1),
-        _column("after", [_bytes(site.after) for site in rows], expendable=2),
+        _column("before", [_bytes(site.before) for site in rows], drop_priority=1),
+        _column("after", [_bytes(site.after) for site in rows], drop_priority=2),
     ]
     apart = [] if changes.shares_samples else ["they share no samples: their errors add up"]
     more = _more(len(changes.sites), top)
@@ -244,7 +244,7 @@ def growth(
     columns = [
         _column("grown by [95% CI]", [_change(site) for site in rows]),
         _column("live", [_bytes(site.after) for site in rows]),
-        _column("mean age", [duration(site.ages.mean) for site in rows], expendable=1),
+        _column("mean age", [duration(site.ages.mean) for site in rows], drop_priority=1),
     ]
     if seconds:
         hourly = [f"{_signed(site.change.total * 3600.0 / seconds)}/h" for site in rows]
@@ -266,8 +266,8 @@ def _more(count: int, top: int) -> list[str]:
     return [f"{count - top:,} more; show them with --top N"] if count > top else []
 
 
-def _column(header: str, texts: Sequence[str], style: str = "", expendable: int = 0) -> Column:
-    return Column(header, [Cell(text, style) for text in texts], expendable=expendable)
+def _column(header: str, texts: Sequence[str], style: str = "", drop_priority: int = 0) -> Column:
+    return Column(header, [Cell(text, style) for text in texts], drop_priority=drop_priority)
 
 
 def _printed(

@@ -21,7 +21,7 @@ from tsmlab.results import Comparison, MetricSummary, Row, Sample
 from tsmlab.service.loads import PERCENTILES, THROUGHPUT, key_of
 from tsmlab.service.render import ordered
 from tsmlab.service.results import END, READY
-from tsmlab.service.study import Life, lives_of, memory_of
+from tsmlab.service.study import ServerRun, memory_of, server_runs_of
 from tsmlab.stats import Verdict
 from tsmlab.study import Study
 from tsmlab.sweep import Parameter, describe
@@ -70,9 +70,9 @@ def ratios(comparison: Comparison, styles: Styles) -> Figure | None:
     panels = [panel for spec in specs if (panel := _ratio_panel(comparison, spec, rows, styles))]
     if not panels:
         return None
-    heads = ["allocator"]
+    headers = ["allocator"]
     for spec in specs:
-        heads += [f"{spec.name}, ratio", "95% interval", "p adjusted"]
+        headers += [f"{spec.name}, ratio", "95% interval", "p adjusted"]
     cells = [[row.allocator, *(t for s in specs for t in _ratio_texts(row, s))] for row in rows]
     return Figure(
         "ratios",
@@ -81,7 +81,7 @@ def ratios(comparison: Comparison, styles: Styles) -> Figure | None:
         "point is unresolved. Differences within the shaded band are below the margin or the "
         "noise floor, and are ignored.",
         panels,
-        table_of("Ratios, as drawn", heads, cells),
+        table_of("Ratios, as drawn", headers, cells),
     )
 
 
@@ -136,7 +136,7 @@ def trade_off(comparison: Comparison, styles: Styles) -> Figure | None:
         return None
     cells = [[p.name, change(p.y[0] or 1.0), change(p.x[0] or 1.0), "yes" if p.front else ""]
              for p in points]  # fmt: skip
-    heads = ("allocator", primary.name, memory.name, Column("on the front", left=True))
+    headers = ("allocator", primary.name, memory.name, Column("on the front", left=True))
     direction = "up" if primary.higher_is_better else "down"
     return Figure(
         "tradeoff",
@@ -145,7 +145,7 @@ def trade_off(comparison: Comparison, styles: Styles) -> Figure | None:
         "left. Filled points are on the front: no other allocator is better in both by more than "
         "the margin. Beyond the dashed line, one of them is better in both.",
         [charts.points(points, memory.name, primary.name, primary.higher_is_better)],
-        table_of(f"Ratios to {comparison.reference}, as drawn", heads, cells),
+        table_of(f"Ratios to {comparison.reference}, as drawn", headers, cells),
         charts.legend({p.name: p.style for p in points}),
     )
 
@@ -218,7 +218,7 @@ def distribution(comparison: Comparison, styles: Styles, key: str = "") -> Figur
     ]
     if len(runs) < 2:
         return None
-    heads = ("allocator", "runs", "lowest", "median", "highest", "MAD")
+    headers = ("allocator", "runs", "lowest", "median", "highest", "MAD")
     cells = []
     for row in rows:
         summary = row.metrics[spec.key]
@@ -236,7 +236,7 @@ def distribution(comparison: Comparison, styles: Styles, key: str = "") -> Figur
         "Two clusters in one row mean two states of the program or of the machine.",
         [charts.strips(runs, medians, styles, Axis(spec.name, spec.unit, log))],
         table_of(
-            f"Distribution of {spec.name}", (*heads, Column("outlier rounds", left=True)), cells
+            f"Distribution of {spec.name}", (*headers, Column("outlier rounds", left=True)), cells
         ),
     )
 
@@ -332,9 +332,9 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
         middle, low, high = (quantity(value, spec.unit) for value in levels[index, name])
         return f"{middle} [{low}, {high}]"
 
-    heads = [describe(point.values) for point in comparison.points]
+    headers = [describe(point.values) for point in comparison.points]
     rows = [
-        [info.name, *(cell(index, info.name) for index in range(len(heads)))]
+        [info.name, *(cell(index, info.name) for index in range(len(headers)))]
         for info in comparison.allocators
     ]
     return Figure(
@@ -342,7 +342,7 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
         title,
         f"{better} is better. Geometric means over the rounds with 95% intervals.{laws}{more}",
         [charts.lines(own, x, y, panel) for panel, own in shown],
-        table_of(f"{title}, as drawn", ["allocator", *heads], rows),
+        table_of(f"{title}, as drawn", ["allocator", *headers], rows),
         charts.legend({line.name: line.style for _, p in shown for line in p}),
     )
 
@@ -389,31 +389,31 @@ def percentiles(found: Comparison, styles: Styles) -> Figure | None:
 def memory_of_servers(found: Comparison, styles: Styles) -> Figure | None:
     """One server for each allocator: the run whose memory after the load is nearest to the
     median."""
-    lives: dict[str, Life] = {}
+    runs: dict[str, ServerRun] = {}
     for row in ordered(found):
         key = END if END in row.metrics else READY
         sample = series.typical_run(found, row.allocator, key, _was_watched)
         if sample is not None:
-            lives[row.allocator] = lives_of(sample)[0]
-    curves = [Line(name, series.thinned(memory_of(life)), styles[name])
-              for name, life in lives.items()]  # fmt: skip
+            runs[row.allocator] = server_runs_of(sample)[0]
+    curves = [Line(name, series.thinned(memory_of(run)), styles[name])
+              for name, run in runs.items()]  # fmt: skip
     return memory(
         [("", curves)],
         SINCE_START,
         "Memory of all processes of one server under each allocator, in the run whose memory "
         "after the load is nearest to the median. The loads are shaded.",
-        phases(next(iter(lives.values()))) if lives else (),
+        phases(next(iter(runs.values()))) if runs else (),
     )
 
 
 def _was_watched(sample: Sample) -> bool:
-    return any(len(life.series) > 1 for life in lives_of(sample)[:1])
+    return any(len(run.series) > 1 for run in server_runs_of(sample)[:1])
 
 
-def phases(life: Life) -> Sequence[tuple[str, float, float]]:
+def phases(run: ServerRun) -> Sequence[tuple[str, float, float]]:
     """The phases with load: name, begin and end. Consecutive ones of the same name are merged."""
     found: list[tuple[str, float, float]] = []
-    for part in life.loaded:
+    for part in run.loaded:
         begin, end = part.before.at_seconds, part.after.at_seconds
         if found and found[-1][0] == part.phase.name:
             begin = found.pop()[1]

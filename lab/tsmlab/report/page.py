@@ -34,11 +34,11 @@ class DataTable:
 
 def table_of(
     caption: str,
-    heads: Sequence[str | Column],
+    headers: Sequence[str | Column],
     rows: Sequence[Sequence[str | Cell]],
     left: int = 1,
 ) -> DataTable:
-    return DataTable(caption, columns_of(heads, rows, left))
+    return DataTable(caption, columns_of(headers, rows, left))
 
 
 @dataclass(frozen=True)

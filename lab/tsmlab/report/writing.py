@@ -297,14 +297,14 @@ def _machine(study: Study) -> Terms:
 
 
 def _versions(allocators: Sequence[AllocatorInfo]) -> DataTable:
-    heads = ("allocator", "version", "package", "settings", "SHA-256", "library")
+    headers = ("allocator", "version", "package", "settings", "SHA-256", "library")
     rows: list[list[str | Cell]] = []
     for info in allocators:
         settings = " ".join(f"{key}={value}" for key, value in info.env.items())
         sha256 = Cell((info.sha256 or "")[:16], hint=info.sha256 or "")
         path = Cell(info.path or "(not preloaded)", "wrap")
         rows.append([info.name, info.version, info.package or "", settings, sha256, path])
-    return table_of("Allocators, versions and checksums", heads, rows, left=len(heads))
+    return table_of("Allocators, versions and checksums", headers, rows, left=len(headers))
 
 
 def _settings(study: Study) -> Terms:

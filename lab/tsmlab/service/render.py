@@ -185,6 +185,6 @@ def use_it(study: Study) -> str | None:
 def provisional(found: Comparison) -> str:
     """A preview after the first round."""
     specs = [spec for spec in shown(found) if spec.judged and ": " not in spec.key]
-    heads = [Column("", [Cell(spec.name) for spec in specs], left=True)]
-    heads += [_columns(found, row, specs)[0] for row in ordered(found)]
-    return f"first round (no verdicts yet):\n{tables.plain_text(heads).rstrip()}"
+    headers = [Column("", [Cell(spec.name) for spec in specs], left=True)]
+    headers += [_columns(found, row, specs)[0] for row in ordered(found)]
+    return f"first round (no verdicts yet):\n{tables.plain_text(headers).rstrip()}"

@@ -1,4 +1,4 @@
-"""The flow: a trial of the reference, then rounds of lives or a soak, then the analysis."""
+"""The flow: a trial of the reference, then rounds of server runs or a soak, then the analysis."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +29,10 @@ from tsmlab.results import (
 from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round_order
 from tsmlab.service import render, results
 from tsmlab.service.growth import Points, growth_of
-from tsmlab.service.life import Part, Phase, RunFailed, Server, Service
 from tsmlab.service.loads import THROUGHPUT
 from tsmlab.service.processes import TreeSnapshot
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, Setup
+from tsmlab.service.server import Part, Phase, RunFailed, Server, Service
 from tsmlab.study import Gate, GateRow, Study
 from tsmlab.trial import PADDING_VARIABLE, extra_environment_bytes
 from tsmlab.wording import names, quantity, share
@@ -63,7 +63,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Life:
+class ServerRun:
     """The measurements of one server. series: seconds and resident bytes. malloc: the library that
     provided it. killed: processes that SIGTERM did not end."""
 
@@ -81,14 +81,14 @@ class Life:
         return [part for part in self.parts if part.phase.is_load]
 
 
-def life_of(
+def server_run(
     server: Server,
     ready: TreeSnapshot,
     parts: list[Part],
     begin: int = 0,
     points: int = SERIES_POINTS,
-) -> Life:
-    return Life(
+) -> ServerRun:
+    return ServerRun(
         round(server.ready_seconds, 3),
         ready,
         parts,
@@ -105,48 +105,47 @@ def thinned(points: Sequence[tuple[float, float]], max_points: int) -> list[list
     return [list(point) for point in series.thinned(points, max_points - 2)]  # adds the two ends
 
 
-# --- from a life to numbers -----------------------------------------------------------------------
+# --- from server runs to numbers
+# -------------------------------------------------------------------
 
 
-def memory_of(life: Life) -> Points:
+def memory_of(run: ServerRun) -> Points:
     """The series with shared memory counted once: using the kernel's PSS at the borders of phases,
     interpolated between them."""
-    snapshots = [life.ready, *(each for part in life.parts for each in (part.before, part.after))]
+    snapshots = [run.ready, *(each for part in run.parts for each in (part.before, part.after))]
     times = [each.at_seconds for each in snapshots]
     shares = [each.pss_bytes / each.rss_bytes if each.rss_bytes else 1.0 for each in snapshots]
-    return [(t, size * float(np.interp(t, times, shares))) for t, size in life.series]
+    return [(t, size * float(np.interp(t, times, shares))) for t, size in run.series]
 
 
-def memory_under_load(life: Life) -> Points:
+def memory_under_load(run: ServerRun) -> Points:
     """The memory from the first load to the end of the last."""
-    loaded = life.loaded
+    loaded = run.loaded
     if not loaded:
         return []
     begin, end = loaded[0].before.at_seconds, loaded[-1].after.at_seconds
-    return [p for p in memory_of(life) if begin <= p[0] <= end]
+    return [p for p in memory_of(run) if begin <= p[0] <= end]
 
 
-def values_of(lives: Sequence[Life]) -> dict[str, float]:
-    """All quantities of the lives of one sample. The first load phase has the plain names; keys of
-    later ones begin with the phase."""
+def values_of(runs: Sequence[ServerRun]) -> dict[str, float]:
+    """All quantities of the server runs of one sample. The first load phase has the plain names;
+    keys of later ones begin with the phase."""
     values: dict[str, float] = {}
-    parts = [part for life in lives for part in life.loaded]
+    parts = [part for run in runs for part in run.loaded]
     phases = list(dict.fromkeys(part.phase.name for part in parts))
     for phase in phases:
         found = load_values([part for part in parts if part.phase.name == phase])
         values |= found if phase == phases[0] else {f"{phase}: {k}": v for k, v in found.items()}
-    memory = [memory_of(life) for life in lives]
-    loaded = [size for life in lives for _, size in memory_under_load(life)]
-    last = lives[-1]
-    snapshots = [
-        each for life in lives for part in life.parts for each in (part.before, part.after)
-    ]
-    values[READY] = float(lives[0].ready.pss_bytes)
-    values["ready_seconds"] = lives[0].ready_seconds
+    memory = [memory_of(run) for run in runs]
+    loaded = [size for run in runs for _, size in memory_under_load(run)]
+    last = runs[-1]
+    snapshots = [each for run in runs for part in run.parts for each in (part.before, part.after)]
+    values[READY] = float(runs[0].ready.pss_bytes)
+    values["ready_seconds"] = runs[0].ready_seconds
     peaks = [size for points in memory for _, size in points] + [
         each.pss_bytes for each in snapshots
     ]
-    ends = [(life.peak_bytes, life.parts[-1].after) for life in lives if life.parts]
+    ends = [(run.peak_bytes, run.parts[-1].after) for run in runs if run.parts]
     peaks += [most * end.pss_bytes / end.rss_bytes for most, end in ends if most and end.rss_bytes]
     values[PEAK_MEMORY] = float(max(peaks))
     values[MEAN_MEMORY] = float(np.mean(loaded)) if loaded else values[READY]
@@ -216,10 +215,11 @@ class Trial:
         return next(phase for phase in self.service.phases if phase.is_load)
 
     def _run(self, slot: Slot) -> Sample:
-        """A whole life. The reference's first trial only checks that it works, so it is short."""
+        """A whole server run. The reference's first trial only checks that it works, so it is
+        short."""
         is_probe = slot.phase == "probe"
         started = self.memo.clock()
-        lives: list[Life] = []
+        runs: list[ServerRun] = []
         failure = None
         try:
             with self._server(slot) as server:
@@ -230,30 +230,28 @@ class Trial:
                         parts.append(server.load(phase))
                     elif not is_probe:
                         parts.append(server.idle(phase))
-                life = life_of(server, ready, parts)
+                run = server_run(server, ready, parts)
                 server.stop()
-                lives = [replace(life, killed=server.killed)]
+                runs = [replace(run, killed=server.killed)]
         except RunFailed as broken:
             failure = broken.failure
-        return _sample(slot, started, lives, failure)
+        return _sample(slot, started, runs, failure)
 
     def soak(self, slot: Slot, soak_seconds: float) -> Sample:
         """Load after load on one server, each saved in the journal as it ends. An interrupted soak
         continues with a new server, for the remaining time."""
         name = slot.entry.allocator.name
         idle = [phase for phase in self.service.phases if not phase.is_load]
-        sessions: list[list[Life]] = []
+        sessions: list[list[ServerRun]] = []
 
         def key() -> str:
             return f"soak of {name}, session {len(sessions)}, {len(sessions[-1]) + 1}"
 
-        def slice_of(make: Callable[[], Life]) -> None:
-            sessions[-1].append(self.memo.once(key(), Life, make))
+        def slice_of(make: Callable[[], ServerRun]) -> None:
+            sessions[-1].append(self.memo.once(key(), ServerRun, make))
 
         def left() -> float:
-            return soak_seconds - sum(
-                p.seconds for s in sessions for life in s for p in life.loaded
-            )
+            return soak_seconds - sum(p.seconds for s in sessions for run in s for p in run.loaded)
 
         while True:
             sessions.append([])
@@ -268,10 +266,10 @@ class Trial:
                 with self._server(slot) as server:
                     ready = self._begin(server, self.service.warmups)
 
-                    def measure(phase: Phase) -> Life:
+                    def measure(phase: Phase) -> ServerRun:
                         begin = len(server.watcher.series)
                         part = server.load(phase) if phase.is_load else server.idle(phase)
-                        return life_of(server, ready, [part], begin, SLICE_POINTS)
+                        return server_run(server, ready, [part], begin, SLICE_POINTS)
 
                     while left() > 0.0:
                         slice_of(lambda: measure(self.first_load))
@@ -284,13 +282,13 @@ class Trial:
         return _soaked(slot, sessions, failure)
 
 
-def _unreachable() -> Life:
+def _unreachable() -> ServerRun:
     raise AssertionError("the journal knows this")
 
 
-def _soaked(slot: Slot, sessions: Sequence[Sequence[Life]], failure: Failure | None) -> Sample:
-    """Merges each session into one life."""
-    lives = [
+def _soaked(slot: Slot, sessions: Sequence[Sequence[ServerRun]], failure: Failure | None) -> Sample:
+    """Merges each session into one server run."""
+    runs = [
         replace(
             session[-1],
             parts=[part for each in session for part in each.parts],
@@ -300,17 +298,17 @@ def _soaked(slot: Slot, sessions: Sequence[Sequence[Life]], failure: Failure | N
         for session in sessions
         if session
     ]
-    return _sample(slot, 0.0, lives, failure)
+    return _sample(slot, 0.0, runs, failure)
 
 
-def _sample(slot: Slot, started: float, lives: list[Life], failure: Failure | None) -> Sample:
-    # Values of an aborted life are not measurements, but its series may show why.
-    values = values_of(lives) if lives and not failure else {}
-    return slot.sample(started, values, failure, {"lives": [asdict(life) for life in lives]})
+def _sample(slot: Slot, started: float, runs: list[ServerRun], failure: Failure | None) -> Sample:
+    # Values of an aborted run are not measurements, but its series may show why.
+    values = values_of(runs) if runs and not failure else {}
+    return slot.sample(started, values, failure, {"lives": [asdict(run) for run in runs]})
 
 
-def lives_of(sample: Sample) -> list[Life]:
-    return [records.restore(Life, each) for each in sample.measurement.get("lives", [])]
+def server_runs_of(sample: Sample) -> list[ServerRun]:
+    return [records.restore(ServerRun, each) for each in sample.measurement.get("lives", [])]
 
 
 # --- the study ------------------------------------------------------------------------------------
@@ -384,7 +382,7 @@ class _Session:
         ]
 
     def _try_reference(self) -> Sample:
-        """One short life, which must succeed; it also measures how long a load takes."""
+        """One short run, which must succeed; it also measures how long a load takes."""
         reference = self.options.reference
         slot = Slot(Entry(reference), "probe", 0, 1, 0)
         self.reporter.round_started("probe", 1, 1)
@@ -397,13 +395,13 @@ class _Session:
                 f"the service fails under the reference {reference.name}: {failure.text}{output}",
                 REMEDIES.get(failure.kind, REMEDIES["exit"]),
             )
-        (life,) = lives_of(probe)
+        (run,) = server_runs_of(probe)
         service = self.options.service
         if service.load_seconds is None and self._trial.first_load.seconds is None:
-            longest = max(part.seconds for part in life.loaded)
+            longest = max(part.seconds for part in run.loaded)
             limit = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * longest)
             self._trial.service = replace(service, load_seconds=limit)
-        part = life.loaded[0]
+        part = run.loaded[0]
         load = part.load
         rate = (
             f", {quantity(load.throughput, 'count')} requests/s ({load.tool}, {load.loop} loop)"
@@ -411,17 +409,17 @@ class _Session:
             else ""
         )
         self.reporter.note(
-            f"trial      {reference.name}: ready after {quantity(life.ready_seconds, 'seconds')}, "
+            f"trial      {reference.name}: ready after {quantity(run.ready_seconds, 'seconds')}, "
             f"load {quantity(part.seconds, 'seconds')}{rate}"
         )
         return probe
 
     def _round_seconds(self) -> float:
-        (life,) = lives_of(self._probe)
-        loads = sum(part.seconds for part in life.loaded)
+        (run,) = server_runs_of(self._probe)
+        loads = sum(part.seconds for part in run.loaded)
         service = self.options.service
         idle = sum(phase.seconds or 0.0 for phase in service.phases if not phase.is_load)
-        one = life.ready_seconds + loads + service.warmups * life.loaded[0].seconds + idle
+        one = run.ready_seconds + loads + service.warmups * run.loaded[0].seconds + idle
         return one * (len(self.options.allocators) + 1)
 
     def _after_round(self, samples: list[Sample]) -> list[Sample]:
@@ -454,10 +452,10 @@ class _Session:
     @property
     def _question(self) -> Question:
         options = self.options
-        (life,) = lives_of(self._probe)
+        (run,) = server_runs_of(self._probe)
         idles = any(not phase.is_load for phase in options.service.phases)
         keys = [*self._probe.values, *([IDLE] if idles else [])]
-        specs = results.specs_of(keys, options.service.metrics, life.loaded[0].units)
+        specs = results.specs_of(keys, options.service.metrics, run.loaded[0].units)
         names_ = tuple(allocator.name for allocator in options.allocators)
         return Question(names_, options.reference.name, tuple(specs), options.margin, options.seed)
 
@@ -466,8 +464,8 @@ class _Session:
         service = self._trial.service
         samples = [self._probe, *run_samples]
         question = self._question
-        (life,) = lives_of(self._probe)
-        load = life.loaded[0].load
+        (run,) = server_runs_of(self._probe)
+        load = run.loaded[0].load
         comparison = comparison_of(
             question,
             samples,
@@ -491,7 +489,7 @@ class _Session:
             setup=_setup(options),
             tool=load.tool if load else "",
             loop=load.loop if load else "",
-            malloc_of_reference=life.malloc or "",
+            malloc_of_reference=run.malloc or "",
             growth=_growth(samples, options),
         )
         comparison = replace(comparison, warnings=warnings_of(comparison, answer))
@@ -515,10 +513,10 @@ def _growth(samples: Sequence[Sample], options: Options) -> list[results.Growth]
     found = []
     for allocator in options.allocators:
         runs = [
-            memory_under_load(life)
+            memory_under_load(run)
             for sample in samples
             if sample.allocator == allocator.name and sample.phase == "measured"
-            for life in lives_of(sample)
+            for run in server_runs_of(sample)
         ]
         if growth := growth_of(allocator.name, runs, options.margin):
             found.append(growth)
@@ -555,8 +553,8 @@ def warnings_of(found: Comparison, served: results.ServiceResult) -> list[Result
 
 
 def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[ResultWarning]:
-    ours = [(s.allocator, life) for s in found.samples for life in lives_of(s)]
-    parts = [part for _, life in ours for part in life.loaded]
+    ours = [(s.allocator, run) for s in found.samples for run in server_runs_of(s)]
+    parts = [part for _, run in ours for part in run.loaded]
     own = served.malloc_of_reference
     if found.allocator(found.reference).path is None and own and not _is_libc(own):
         yield ResultWarning(
@@ -591,7 +589,7 @@ def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[Resu
             "the server refuses some, or the load requests something that does not exist",
             "check the load's output",
         )
-    if unkillable := sorted({name for name, life in ours if life.killed}):
+    if unkillable := sorted({name for name, run in ours if run.killed}):
         yield ResultWarning(
             "killed",
             f"the server did not exit on SIGTERM and was killed: {names(unkillable)}",
@@ -600,10 +598,10 @@ def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[Resu
             "affected",
         )
     watching = [
-        life.watching_seconds * load / life.parts[-1].after.at_seconds / cpu
-        for _, life in ours
-        if (load := sum(part.seconds for part in life.loaded))
-        and (cpu := sum(part.cpu_seconds for part in life.loaded))
+        run.watching_seconds * load / run.parts[-1].after.at_seconds / cpu
+        for _, run in ours
+        if (load := sum(part.seconds for part in run.loaded))
+        and (cpu := sum(part.cpu_seconds for part in run.loaded))
     ]
     if watching and float(np.median(watching)) > WATCHING_LIMIT:
         yield ResultWarning(

@@ -46,8 +46,8 @@ def answer(replay: Replay) -> str:
     )
 
 
-def _table(title: str, columns: Sequence[Column], **others: Any) -> Block:
-    return Block(title, table=lambda _: columns, **others)
+def _table(title: str, columns: Sequence[Column], **block_options: Any) -> Block:
+    return Block(title, table=lambda _: columns, **block_options)
 
 
 def heading(replays: Sequence[Replay]) -> Iterator[str]:
@@ -181,7 +181,7 @@ def memory_columns(replay: Replay) -> list[Column]:
     columns = [
         Column("allocator", [Cell(f.allocator) for f in found], left=True),
         Column("peak", [Cell(size(f.peak_bytes)) for f in found]),
-        Column("at the end", [Cell(size(f.end_bytes)) for f in found], expendable=2),
+        Column("at the end", [Cell(size(f.end_bytes)) for f in found], drop_priority=2),
         Column("settled", [Cell(size(f.settled_bytes)) for f in found]),
         Column("fragmentation at the peak", [Cell(percent(f.at_peak)) for f in found]),
         Column("over time", [Cell(percent(f.over_time)) for f in found]),
@@ -216,7 +216,7 @@ def latency_columns(replay: Replay) -> list[Column]:
     columns = [
         Column("call", [Cell(label) for label in labels], left=True),
         Column("allocator", [Cell(finding.allocator) for _, finding, _ in rows], left=True),
-        Column("calls", [Cell(f"{each.calls:,}") for *_, each in rows], expendable=1),
+        Column("calls", [Cell(f"{each.calls:,}") for *_, each in rows], drop_priority=1),
     ]
     for header, key in (
         ("p50", "p50_ns"),
@@ -240,7 +240,7 @@ def share_columns(shares: Sequence[ThreadShare]) -> list[Column]:
         Column("ticks", [Cell(f"{s.ticks:,}") for s in shares]),
         Column("owed", [Cell(f"{s.owed:,.1f}") for s in shares]),
         Column("got / owed", [Cell(got_over_owed(s)) for s in shares]),
-        Column("could not run", [Cell(f"{s.skipped:,}") for s in shares], expendable=1),
+        Column("could not run", [Cell(f"{s.skipped:,}") for s in shares], drop_priority=1),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The life of one server: started, proven to run on its allocator, ready, loaded, idle, ended.
+"""One run of a server: started, proven to run on its allocator, ready, loaded, idle, ended.
 
 Every failure is a RunFailed with a reason and the last lines of output; whatever happens, Ctrl-C
 included, no process is left.

@@ -16,7 +16,6 @@ from service_programs import LOAD, SERVER, SHIM
 
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.service import supervisor
-from tsmlab.service.life import Phase, RunFailed, Server, Service
 from tsmlab.service.loads import metrics_of
 from tsmlab.service.processes import (
     hidden_from,
@@ -25,6 +24,7 @@ from tsmlab.service.processes import (
     name_of,
     snapshot,
 )
+from tsmlab.service.server import Phase, RunFailed, Server, Service
 
 LOADED = Phase("load", 0.5)
 
@@ -271,7 +271,8 @@ def test_nothing_survives_the_lab(service, tmp_path):
     """Even if the lab is killed."""
     script = tmp_path / "lab.py"
     script.write_text(
-        "import sys, time\nfrom tsmlab.service.life import *\nfrom tsmlab.allocators import glibc\n"
+        "import sys, time\nfrom tsmlab.service.server import *\n"
+        "from tsmlab.allocators import glibc\n"
         f"with Server(Service({service('daemon').server!r}, 'true', ()), glibc(), {{}}) as s:\n"
         "    s.wait_until_ready()\n    print(s.listener, flush=True)\n    time.sleep(60)\n"
     )
