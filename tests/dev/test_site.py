@@ -55,8 +55,8 @@ def test_links_to_sources_lead_to_the_forge(monkeypatch: pytest.MonkeyPatch) -> 
     assert build.relinked(text, "docs/use.md", FILES) == "[`a.h`](https://e.org/blob/main/src/a.h)"
 
 
-def test_each_page_is_behind_a_door() -> None:
-    doors = {f"{page}.md" for pages in build.DOORS.values() for page in pages.split()}
+def test_each_page_is_in_a_section() -> None:
+    in_sections = {f"{page}.md" for pages in build.SECTIONS.values() for page in pages.split()}
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     records = {page for page in pages if page.startswith("adr/0")}
-    assert pages - records - {"index.md"} == doors - {"api.md"}
+    assert pages - records - {"index.md"} == in_sections - {"api.md"}

@@ -26,7 +26,7 @@ from compiled_programs import REFUSES
 from tsmlab import paths
 from tsmlab.profile import messages, text
 from tsmlab.profile.binaries import Origin
-from tsmlab.profile.changes import Look, between
+from tsmlab.profile.changes import LoadedProfile, between
 from tsmlab.profile.model import Profile, Type, read
 from tsmlab.profile.sites import Site, Stacks, gather
 from tsmlab.profile.symbols import look_up
@@ -387,15 +387,15 @@ def test_a_process_that_samples_is_read_at_once_and_what_grew_is_told(
     server: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     told("set", server.pid, "PROFILE=16K")
-    looks = []
+    loaded_profiles = []
     for name in ("first.pb", "later.pb"):
         time.sleep(0.7)
         took = take(tmp_path, "--output", name, server.pid)
         assert (took.returncode, took.stderr) == (0, "")
         profile = read(tmp_path / name)
-        looks.append(Look(profile, Stacks(profile, look_up(profile))))
+        loaded_profiles.append(LoadedProfile(profile, Stacks(profile, look_up(profile))))
     assert option(server.pid, "PROFILE") == "16K"
-    grown = between(*looks, by="function", of="inuse").grown
+    grown = between(*loaded_profiles, by="function", of="inuse").grown
     assert [site.frame.function for site in grown] == ["leaks"]
 
 
