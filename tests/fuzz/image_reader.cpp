@@ -197,10 +197,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Process process{1};
   process.open(Process::Residency::read);
   EngineImage image;
-  const Found found = image.find(process);
+  const EngineStatus found = image.find(process);
   static Account account;
-  bool is_read = found == Found::engine;
-  for (const By by : {By::tables, By::kernel}) {
+  bool is_read = found == EngineStatus::engine;
+  for (const AccountBasis by : {AccountBasis::tables, AccountBasis::kernel}) {
     is_read = is_read && take_account(process, &image, by, account);
     if (is_read) check(account, image.committed_pages() * engine::page_bytes);
   }

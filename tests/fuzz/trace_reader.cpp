@@ -60,17 +60,17 @@ void check(const char* path) {
   Reader reader;
   Problem problem;
   if (!reader.open(path, problem)) return require(problem.text[0] != '\0');
-  Reader::Found found{};
+  Reader::ReadStatus found{};
   std::uint64_t events = 0;
-  while ((found = reader.next(problem)) == Reader::Found::chunk) {
+  while ((found = reader.next(problem)) == Reader::ReadStatus::chunk) {
     if (reader.header().type != ChunkType::events) continue;
     events += reader.events().size();
     for (const Event& event : reader.events()) {
-      require(event.kind < Kind::count && event.thread <= events && event.thread < most_threads);
+      require(event.kind < Kind::count && event.thread <= events && event.thread < max_threads);
       require(!has_object(event.kind) || event.slot < slots_below(events));
     }
   }
-  const bool is_readable = found == Reader::Found::end;
+  const bool is_readable = found == Reader::ReadStatus::end;
   require(is_readable == (problem.text[0] == '\0'));
   ts::plan::Plan plan;
   Problem refusal;

@@ -19,7 +19,7 @@ int main(int argument_count, char** arguments) {
       Reader reader;
       Problem problem;
       bool is_read = reader.open(seed.c_str(), problem);
-      while (is_read && reader.next(problem) == Reader::Found::chunk) {
+      while (is_read && reader.next(problem) == Reader::ReadStatus::chunk) {
         plain.append(reinterpret_cast<const char*>(reader.plain().data()), reader.plain().size());
       }
     }
