@@ -12,7 +12,7 @@ from refusals import mentions, refused
 
 from tsmlab import doctor, records, render
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
-from tsmlab.journal import Unkept
+from tsmlab.journal import NullJournal
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
 from tsmlab.progress import SilentReporter
 from tsmlab.schedule import StopRule

@@ -22,8 +22,8 @@ from tsmlab import allocators, analysis, fleet, paths, records, render, stats
 from tsmlab.commands import worker
 from tsmlab.compare import Options as CompareOptions
 from tsmlab.compare import compare
-from tsmlab.fleet import Crew, Done, Expected, Fleet, Job, joined, machine_of
-from tsmlab.journal import Header, Journal, Unkept
+from tsmlab.fleet import Expected, FinishedRound, Fleet, Job, WorkerPool, joined, machine_of
+from tsmlab.journal import Header, Journal, NullJournal
 from tsmlab.machine import describe
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import TIME

@@ -14,7 +14,7 @@ from refusals import mentions, refused
 
 from tsmlab import gate_text, records, stats, texts
 from tsmlab.gate import Options, Side, check_machine, gate, judge, read_baseline, verdict_of
-from tsmlab.journal import Unkept
+from tsmlab.journal import NullJournal
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
 from tsmlab.progress import SilentReporter
 from tsmlab.schedule import StopRule

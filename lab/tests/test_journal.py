@@ -14,7 +14,7 @@ from refusals import refused
 from tsmlab import journal as journals
 from tsmlab import records
 from tsmlab.compare import compare
-from tsmlab.journal import Header, Journal, Part, Unkept
+from tsmlab.journal import Header, Journal, NullJournal, Part
 from tsmlab.metrics import TIME
 from tsmlab.progress import SilentReporter
 from tsmlab.results import AllocatorInfo, Stop

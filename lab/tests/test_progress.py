@@ -45,7 +45,7 @@ def test_a_terminal_sees_rounds_allocators_and_failures():
     executor = SimulatedExecutor(behaviours)
     options = World.options(list(behaviours), rule=StopRule(runs=3))
     with Bar(Console(file=stream, force_terminal=True, width=100)) as reporter:
-        compare(options, executor, reporter, Unkept(executor.clock))
+        compare(options, executor, reporter, NullJournal(executor.clock))
     shown = stream.getvalue()
     mentions(shown, "bad: SIGSEGV", "bad failed", "3/≤3")
 

@@ -329,7 +329,7 @@ def test_the_complaint_of_the_reader_is_passed_on(tmp_path, monkeypatch):
     complains = '#!/bin/sh\necho "trace: $2 is damaged; record it again." >&2\nexit 1\n'
     script(tmp_path / "bin" / "trace", complains)
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
-    for read in (files.look_into, lambda trace: list(files.chunks(trace))):
+    for read in (files.read_whole_trace, lambda trace: list(files.chunks(trace))):
         with refused("x.tstrace is damaged.", remedy="Record it again."):
             read(Path("x.tstrace"))
 

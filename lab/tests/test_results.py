@@ -49,8 +49,8 @@ def test_an_interrupted_and_empty_one_does_too():
 def test_a_file_that_changed_meanwhile_is_told():
     study = kept()
     changed = replace(study, changed=["/usr/lib/liba.so"])
-    (trouble,) = (trouble for trouble in changed.warnings if trouble not in study.warnings)
-    assert trouble.code == "changed"
+    (warning,) = (warning for warning in changed.warnings if warning not in study.warnings)
+    assert warning.code == "changed"
     assert "/usr/lib/liba.so" in texts.markdown(changed)
 
 

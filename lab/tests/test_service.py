@@ -32,14 +32,13 @@ from tsmlab.service.study import (
     ServerRun,
     Trial,
     _sample,
-    lives_of,
     memory_of,
     memory_under_load,
+    server_runs_of,
     study,
     thinned,
-    troubles_of,
-    under_load,
     values_of,
+    warnings_of,
 )
 from tsmlab.stats import Verdict
 from tsmlab.study import from_json
@@ -239,8 +238,8 @@ def simulated(monkeypatch):
         rng = np.random.default_rng(seed)
 
         def run(_, slot):
-            life = a_life(rng, **kinds.get(slot.entry.allocator.name, {}))
-            return _sample(slot, 0.0, [life], None)
+            server_run = a_server_run(rng, **kinds.get(slot.entry.allocator.name, {}))
+            return _sample(slot, 0.0, [server_run], None)
 
         monkeypatch.setattr(Trial, "run", run)
         others = tuple(Allocator(name, None, "user", "?") for name in kinds)
@@ -353,8 +352,10 @@ def test_what_spoils_a_measurement_is_told(simulated):
             part = replace(server_run.parts[0], **changes.get("part", {}))
             if "load" in changes and part.load:
                 part = replace(part, load=replace(part.load, **changes["load"]))
-            life = replace(life, parts=[part, *life.parts[1:]], **changes.get("life", {}))
-            samples.append(replace(sample, measurement={"lives": [asdict(life)]}))
+            server_run = replace(
+                server_run, parts=[part, *server_run.parts[1:]], **changes.get("server_run", {})
+            )
+            samples.append(replace(sample, measurement={"lives": [asdict(server_run)]}))
         served = replace(answer, **changes.get("served", {}))
         return {t.code for t in warnings_of(replace(found, samples=samples), served)}
 
@@ -362,8 +363,8 @@ def test_what_spoils_a_measurement_is_told(simulated):
     for code, changes in {
         "load-saturated": {"part": {"load_share": 0.97}},
         "failed-requests": {"load": {"errors": 20.0}},
-        "killed": {"life": {"killed": 2}},
-        "watching-cost": {"life": {"watching_seconds": 0.2}},
+        "killed": {"server_run": {"killed": 2}},
+        "watching-cost": {"server_run": {"watching_seconds": 0.2}},
         "closed-loop": {"served": {"loop": "closed"}},
         "own-malloc": {"served": {"malloc_of_reference": "/usr/lib/libjemalloc.so.2"}},
     }.items():

@@ -12,7 +12,7 @@ from refusals import mentions, refused
 
 from tsmlab import records, texts, tune_text
 from tsmlab.allocators import Allocator
-from tsmlab.journal import Header, Journal, Unkept
+from tsmlab.journal import Header, Journal, NullJournal
 from tsmlab.measuring import Measurement
 from tsmlab.metrics import parse_custom
 from tsmlab.progress import SilentReporter

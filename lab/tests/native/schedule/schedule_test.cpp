@@ -162,7 +162,7 @@ TEST(ScheduleTest, RefusesBadTicketsAndThreads) {
   EXPECT_FALSE(hall.schedule().add(1, 2)) << "there already";
   EXPECT_EQ(hall.schedule().threads(), 2U);
   EXPECT_TRUE(hall.schedule().add(2, 6));
-  EXPECT_FALSE(hall.schedule().add(3, 1)) << "no seat";
+  EXPECT_FALSE(hall.schedule().add(3, 1)) << "no client";
   EXPECT_EQ(hall.schedule().remove(3).thread, no_thread);
   EXPECT_EQ(hall.schedule().remove(0).thread, 0U);
   EXPECT_TRUE(hall.schedule().add(3, 1));
