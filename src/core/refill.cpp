@@ -16,7 +16,7 @@
 namespace ts::engine {
 namespace {
 
-// See refills_per_look.
+// Checks all classes (refills_per_look).
 [[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
   flush_old_spare_lists(heap);

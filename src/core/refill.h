@@ -8,9 +8,6 @@
 
 namespace ts::engine {
 
-// How often a heap checks all its classes, including those that the thread does not use.
-inline constexpr std::uint8_t refills_per_look = 72;
-
 // Fills the bin of the calling thread's heap and returns one more block, which has its key; null if
 // there is no memory. Without a lock or a hold.
 inline Block* fill_bin(ThreadHeap& heap, unsigned size_class) noexcept;

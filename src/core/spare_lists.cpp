@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/misuse.h"
-#include "core/refill.h"
 #include "core/remote_frees.h"
 
 namespace ts::engine {

@@ -216,6 +216,10 @@ struct ScopeFrame {
   Plain<std::uint32_t> repeats = 0;  // how often the scope was entered again and not left
 };
 
+// After this many refills, a heap checks all its classes, including those that the thread does not
+// use.
+inline constexpr std::uint8_t refills_per_look = 72;
+
 // The part of a heap that malloc and free read before they know whether the thread has one.
 struct alignas(64) HeapFront {
   // Its number as in map entries, const; and sampling_bit, which any thread may set and clear
@@ -226,7 +230,7 @@ struct alignas(64) HeapFront {
   Plain<bool> recounts = false;         // abandoned_lock: its bins have to be recounted
   bool has_wide_bins = false;           // const: it is one of the first
   Atomic<bool> busy{false};             // owner: is changing a batch; a fork skips such a heap
-  std::uint8_t refills_since_look = 0;  // owner: since it checked all classes (refill.cpp)
+  std::uint8_t refills_since_look = 0;  // owner: at most refills_per_look
   bool has_sampling_bins = false;       // owner: they may hold blocks
   bool is_to_scavenge = false;          // owner: at the end of its slow path (deferred_work.h)
   Atomic<Holder> holder{};              // any: which thread holds the heap

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/reclaim_all.h"
-#include "core/refill.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/view.h"
