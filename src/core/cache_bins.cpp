@@ -113,7 +113,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept {
   constexpr std::uint8_t frees_of_burst = 12;
   if (&full != &heap.bins[size_class] || heap.spare_list_count != 0) return true;
-  const auto first = static_cast<std::uint32_t>(address_of(full.head));
+  const auto first = static_cast<std::uint16_t>(address_of(full.head) / min_alignment);
   std::uint8_t& frees = heap.frees_when_full[size_class];
   if (heap.first_when_full[size_class] != first) frees = 0;
   heap.first_when_full[size_class] = first;

@@ -26,14 +26,34 @@ std::uint32_t most_lists(const ThreadHeap& heap) noexcept {
 
 // To be called when a burst turned out to be too large: moving the blocks that were put aside to
 // their slabs took longer than freeing them there at once. If bursts continue, each after mallocs
-// that refilled the bin, the heap may have more lists, or tries again much later.
-void do_without_lists(ThreadHeap& heap) noexcept {
-  constexpr std::uint16_t bursts_until_more = 64;  // about one of each class
-  constexpr std::uint16_t bursts_until_trial = 1000;
+// that refilled the bin, the heap may have more lists, or tries again much later. A pass of the
+// program has a burst of each class that it uses: of the class that had the last list, four.
+constexpr std::uint16_t weight_of_class = 32;
+void do_without_lists(ThreadHeap& heap, unsigned size_class, bool may_have_more) noexcept {
+  constexpr std::uint16_t bursts_until_more = 4 * weight_of_class;
+  constexpr std::uint16_t bursts_until_trial = 60 * weight_of_class;
   const std::uint32_t most = most_lists(heap);
-  const bool may_have_more = most < share_of_lists();
+  may_have_more = may_have_more && most < share_of_lists();
   heap.bursts_without_lists = may_have_more ? bursts_until_more : bursts_until_trial;
+  heap.class_without_lists = static_cast<std::uint8_t>(size_class);
   if (may_have_more) heap.more_spare_lists = static_cast<std::uint16_t>(2 * most - lists_at_first);
+}
+
+// Whether the blocks that were freed last lie side by side. Their lines are still at hand.
+bool is_in_order(const Block* block) noexcept {
+  int near = 0;
+  for (int i = 0; i < 3 && block->next != nullptr; ++i, block = block->next)
+    near += page_of(block) == page_of(block->next) ? 1 : 0;
+  return near >= 2;
+}
+
+// A list of blocks here and there is slow to allocate from, since each block must arrive before the
+// next one is known. That is hidden if the list is short, or mallocs of other classes come between.
+bool is_too_scattered(const ThreadHeap& heap, unsigned size_class) noexcept {
+  constexpr std::uint32_t lists_in_cache = 32;
+  const std::uint32_t lists = heap.spare_lists_of[size_class];
+  return lists >= lists_in_cache && lists > heap.spare_list_count / 4U &&
+         !is_in_order(heap.bins[size_class].head);
 }
 
 // A list is too old when its heap has looked after its classes more often than it does while a
@@ -73,17 +93,18 @@ bool has_spare_lists(const ThreadHeap& heap, const SizeClass& c) noexcept {
 }  // namespace
 
 bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept {
-  constexpr std::uint8_t max_of_class = 255;
   const SizeClass& c = size_classes[size_class];
   if (!has_spare_lists(heap, c) || heap.capacities[size_class] != max_bin_capacity(heap, c))
     return false;
-  if (heap.bursts_without_lists != 0) {
-    --heap.bursts_without_lists;
+  if (std::uint16_t& left = heap.bursts_without_lists; left != 0) {
+    const std::uint16_t weight = size_class == heap.class_without_lists ? weight_of_class : 1;
+    left = static_cast<std::uint16_t>(left - std::min(left, weight));
     return false;
   }
   const std::uint32_t count = heap.spare_list_count;
-  if (count >= most_lists(heap) || heap.spare_lists_of[size_class] == max_of_class) {
-    do_without_lists(heap);
+  const bool is_full = count >= most_lists(heap);
+  if (is_full || is_too_scattered(heap, size_class)) {
+    do_without_lists(heap, size_class, is_full);
     return false;
   }
   SpareLists& lists = heap.spare_lists;

@@ -2,6 +2,7 @@
 #include "core/spare_lists.h"
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "core/reclaim_all.h"
@@ -93,18 +94,41 @@ TS_ENGINE_TEST(SpareLists, ABurstThatIsTooLargeReturnsItsBlocks) {
   EXPECT_LE(heap.slabs[size_class], 1U);
 }
 
-// 64 bursts later, the heap may have twice as many lists.
+// A class alone, whose blocks were freed at random, has few lists: mallocs would wait for each block.
+TS_ENGINE_TEST(SpareLists, BlocksHereAndThereGoToTheirSlabs) {
+  ThreadHeap& heap = make_heap();
+  std::vector<void*> blocks = allocate_for(heap, 50);
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
+  release_all(heap, blocks);
+  EXPECT_EQ(heap.spare_list_count, 0U);
+  EXPECT_EQ(heap.capacities[size_class], 0U) << "the bin is bypassed";
+  EXPECT_LE(heap.slabs[size_class], 1U);
+  expect_sound();
+
+  blocks = allocate_for(heap, 20);
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937_64{1});
+  for (int burst = 0; burst < 100 && heap.spare_list_count == 0; ++burst) {
+    release_all(heap, blocks);
+    if (heap.spare_list_count != 0) break;
+    blocks = allocate_for(heap, 20);
+  }
+  EXPECT_EQ(heap.spare_list_count, 20U) << "which fit in a cache";
+}
+
+// A few bursts later, the heap may have twice as many lists.
 TS_ENGINE_TEST(SpareLists, BurstsThatGoOnAreAllowedMore) {
   ThreadHeap& heap = make_heap();
   int bursts = 0;
   do {
     release_all(heap, allocate_for(heap, 100));
-    ASSERT_LT(++bursts, 70);
+    ASSERT_LT(++bursts, 7);
   } while (heap.spare_list_count == 0);
   EXPECT_EQ(heap.spare_list_count, 100U);
-  EXPECT_GT(bursts, 60);
-  // Never more than 4 MiB of a class.
-  for (int i = 0; i < 2000; ++i) release_all(heap, allocate_for(heap, 260));
+  EXPECT_GT(bursts, 4);
+  for (int i = 0; i < 40; ++i) release_all(heap, allocate_for(heap, engine::max_spare_lists));
+  EXPECT_EQ(heap.spare_list_count, engine::max_spare_lists);
+  // Never more than 25 MiB.
+  for (int i = 0; i < 40; ++i) release_all(heap, allocate_for(heap, engine::max_spare_lists + 10));
   EXPECT_EQ(heap.spare_list_count, 0U);
 }
 
