@@ -71,10 +71,15 @@ def without_prefix(words: list[str]) -> list[str]:
 
 
 def parse(command: click.Command, words: list[str]) -> None:
-    """Raises click's error for an option that does not exist or lacks its value, or an unknown
-    verb."""
+    """Raises click's error for an option that does not exist, lacks its value or does not take it,
+    or an unknown verb. Files need not exist."""
     context = click.Context(command, **command.context_settings)
-    _, rest, _ = command.make_parser(context).parse_args(list(words))
+    values, rest, _ = command.make_parser(context).parse_args(list(words))
+    for option in command.params:
+        value = values.get(option.name)
+        is_file = isinstance(option.type, (click.Path, click.File))
+        if isinstance(option, click.Option) and value is not None and not is_file:
+            option.type_cast_value(context, value)
     if isinstance(command, click.Group) and rest:
         _, verb, rest = command.resolve_command(context, rest)
         assert verb is not None
@@ -129,7 +134,15 @@ def test_the_counts_are_where_the_document_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", ["compare --no-such -- x", "no-such", "experiment no-such", "profile show --no-such x"]
+    "words",
+    [
+        "compare --no-such -- x",
+        "compare --rounds many -- x",
+        "bench --time-budget 3parsecs",
+        "no-such",
+        "experiment no-such",
+        "profile show --no-such x",
+    ],
 )
 def test_mistakes_would_be_found(words):
     with pytest.raises((click.UsageError, cli.UserError)):
