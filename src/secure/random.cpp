@@ -50,7 +50,7 @@ void make_block(const ChaChaKey& key, std::uint32_t counter, void* block) noexce
     quarter_rounds(rows);
     shift_rows<3>(rows);
   }
-  for (int i = 0; i < 4; ++i) {
+  for (unsigned i = 0; i < 4; ++i) {
     const Row row = rows[i] + start[i];
     __builtin_memcpy(static_cast<std::byte*>(block) + i * sizeof row, &row, sizeof row);
   }
