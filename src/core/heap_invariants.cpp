@@ -136,6 +136,10 @@ Fault find_spare_list_fault(const ThreadHeap& heap) noexcept {
     if (heap.spare_lists_of[c] != 0 && heap.capacities[c] != most)
       return {"the bin of spare lists has its largest capacity", &heap.bins[c]};
   }
+  for (std::uint32_t i = 0; i < heap.spare_list_count; ++i) {
+    if (lists.last_of[lists.size_class[i]] < i)
+      return {"no spare list is behind the last one of its class", &heap};
+  }
   Fault fault;
   for_each_spare_list(heap, [&](const Block* first, unsigned size_class) {
     if (!fault)

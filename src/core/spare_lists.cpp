@@ -39,21 +39,27 @@ void do_without_lists(ThreadHeap& heap, unsigned size_class, bool may_have_more)
   if (may_have_more) heap.more_spare_lists = static_cast<std::uint16_t>(2 * most - lists_at_first);
 }
 
-// Whether the blocks that were freed last lie side by side. Their lines are still at hand.
-bool is_in_order(const Block* block) noexcept {
+// Whether most of the list's first blocks, which were freed last, lie in a slab with the next one.
+// Their lines are still at hand. Follows no link that the program overwrote.
+bool is_in_order(const Block* block, unsigned size_class) noexcept {
   int near = 0;
-  for (int i = 0; i < 3 && block->next != nullptr; ++i, block = block->next)
-    near += page_of(block) == page_of(block->next) ? 1 : 0;
+  for (int i = 0; i < 3; ++i) {
+    const Block* const next = block->next;
+    if (next == nullptr || !is_of_class(next, size_class)) return false;
+    near += page_of(block) == page_of(next) ? 1 : 0;
+    block = next;
+  }
   return near >= 2;
 }
 
-// A list of blocks here and there is slow to allocate from, since each block must arrive before the
-// next one is known. That is hidden if the list is short, or mallocs of other classes come between.
+// A list of scattered blocks is slow to allocate from: malloc waits for each block before it knows
+// the next one. That does not matter while the lists of the class fit in a cache, or if mallocs of
+// other classes come between.
 bool is_too_scattered(const ThreadHeap& heap, unsigned size_class) noexcept {
   constexpr std::uint32_t lists_in_cache = 32;
   const std::uint32_t lists = heap.spare_lists_of[size_class];
   return lists >= lists_in_cache && lists > heap.spare_list_count / 4U &&
-         !is_in_order(heap.bins[size_class].head);
+         !is_in_order(heap.bins[size_class].head, size_class);
 }
 
 // A list is too old when its heap has looked after its classes more often than it does while a

@@ -317,6 +317,11 @@ const std::vector<Row>& heap_rows() {
          --w.heap.capacities[w.small];
          --w.bin().capacity_left;
        }},
+      {"no spare list is behind the last one of its class",
+       [](Whole& w) {
+         w.heap.spare_lists.size_class[0] = w.heap.spare_lists.size_class[1] = w.small;
+         w.heap.spare_list_count = w.heap.spare_lists_of[w.small] = 2;
+       }},
       {"a heap that has never sampled has no blocks in sampling bins",
        [](Whole& w) { w.heap.sampling_bins[w.small].head = w.block(0); }},
       {"a sampling bin's list ends",

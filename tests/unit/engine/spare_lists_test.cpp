@@ -85,6 +85,19 @@ TS_ENGINE_TEST(SpareLists, AnOverwrittenBlockIsReported) {
   expect_misuse(Misuse::damaged_list, FoundBy::a_later_call, blocks[100]);
 }
 
+// The look at whether a list is in order follows no link that the program overwrote.
+TS_ENGINE_TEST(SpareLists, AnOverwrittenLinkIsNotFollowed) {
+  ThreadHeap& heap = make_heap();
+  put_lists_aside(heap, 40);
+  auto* const last_freed = static_cast<Block*>(engine::first_block(heap.bins[size_class]));
+  ASSERT_NE(last_freed, nullptr);
+  last_freed->next = reinterpret_cast<Block*>(std::uintptr_t{8});
+  ends_sound = false;  // the rest of the list is lost
+  const HeapHold hold{heap};
+  EXPECT_FALSE(engine::put_aside(heap, size_class));
+  EXPECT_EQ(engine::first_block(heap.bins[size_class]), last_freed);
+}
+
 TS_ENGINE_TEST(SpareLists, ABurstThatIsTooLargeReturnsItsBlocks) {
   ThreadHeap& heap = make_heap();
   const std::vector<void*> blocks = allocate_for(heap, 100);
