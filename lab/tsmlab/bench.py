@@ -35,7 +35,7 @@ MIN_ROUNDS = 3
 # as long as others if threads free each other's blocks.
 TIMEOUT_FACTOR = 60.0
 MIN_TIMEOUT_SECONDS = 60.0
-# Low memory use is no merit in a much slower peer: any peer could have it at that price.
+# A much slower peer gets no credit for low memory use, which any peer could buy with time.
 QUICK = 1.5
 # Warnings about the reference, which matters little here: ratios are to the best peer.
 _NOT_OF_SUITES = frozenset({"short-runs", "few-calls", "several-processes", "waits"})

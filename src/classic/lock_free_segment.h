@@ -7,7 +7,8 @@
 //   unmap_if_region -> unmap_if_free -> free.take_whole -> MappedRegions::unmap
 //
 // Only the thread whose swap took a region's whole extent out of the free blocks unmaps the region.
-// Regions need no lock of this heap (mapped_regions.h); a break moves under the lock of its source.
+// Regions are mapped and unmapped without a lock of this heap (mapped_regions.h); a break is moved
+// under its source's lock.
 #pragma once
 
 #include "classic/mapped_regions.h"

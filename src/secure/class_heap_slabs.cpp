@@ -127,8 +127,8 @@ bool ClassHeap::take_out(std::uint32_t number) noexcept {
 // if the slab is still accessible and empty again: either it has such a write, or returning it
 // would take another mapping.
 //
-// Called without the lock, since other libraries may intercept the calls (os.h). Nothing that is
-// read here without it changes in the meantime.
+// Called without the lock, since other libraries may intercept the calls (os.h). No value read
+// here without the lock changes in the meantime.
 bool ClassHeap::give_back(std::uint32_t number) noexcept TS_NO_ANALYSIS {
   Slab& slab = slabs_[number];
   const SizeClass& c = size_class();

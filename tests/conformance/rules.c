@@ -299,7 +299,7 @@ CHECK("each call returns what it must, and leaves errno and the block") {
   for (size_t i = 0; i < COUNT_OF(rules); ++i) hold_to(&rules[i]);
 }
 
-// Again and again, with heaps of every order of magnitude: a block here and there between them.
+// In each round, replaces blocks by ones of any order of magnitude, then applies random rules.
 CHECK("so it does in a heap that is in use") {
   enum { rounds = 30, held = 500 };
   static void* holding[held];

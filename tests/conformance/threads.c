@@ -170,7 +170,7 @@ static void* use_and_wait(void* barrier) {
   return use_and_free(NULL);
 }
 
-// After threads, including this one, have allocated, and an allocator may have needed a key.
+// Threads, including this one, have allocated, so the allocator may already have created a key.
 CHECK("a program makes all keys when threads have allocated") {
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, 2);

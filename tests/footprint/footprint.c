@@ -430,8 +430,8 @@ CHECK("large blocks in turn, filled, fault in once") {
          usage.ru_minflt);
 }
 
-// The huge pages that filled blocks earned do not last once blocks are no longer filled: one block
-// in eight is a probe, and until then each has at most two huge pages, at its ends.
+// After filled blocks, new ones get huge pages until a probe, one block in eight, is not filled.
+// Until then, each holds at most two huge pages, at its ends.
 CHECK("large blocks that are no longer filled soon hold little") {
   take_large_blocks(large_blocks + 1, large_bytes);  // the next probe is seven blocks away
   const size_t filled = memory("VmRSS:");

@@ -3,8 +3,8 @@
 // fault.
 //
 // Tables are made from an input in three ways: as they are; as the programs of well-formed entries;
-// and as those, with some bytes changed. They lie in memory of exactly their length, whose end
-// AddressSanitizer watches.
+// and as those, with some bytes changed. They are copied to a block of exactly their length, so
+// that AddressSanitizer sees reads past the end.
 #include "unwind/frame_tables.h"
 
 #include <sys/mman.h>
@@ -50,8 +50,8 @@ void check_row(const FrameRow& row) {
   require(packed == 0 || os::unpack(packed) == row, "a row in one word is the same again");
 }
 
-// In memory of exactly that length, elsewhere than the tables were made. Their addresses are
-// relative to their header.
+// Searches a copy in a block of exactly that length. The tables can be copied, since their
+// addresses are relative to their header.
 void search(const Bytes& bytes, std::size_t header, std::intptr_t pc_from_header) {
   const auto copy = std::make_unique<std::uint8_t[]>(bytes.size());
   if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());

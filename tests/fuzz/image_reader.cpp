@@ -1,8 +1,9 @@
 // Changes the memory of a process with the engine in any way: what `tsmalloc explain` and `stats`
 // read of it (tools/inspect) leads to a report or to none, within bounds.
 //
-// The process is this one: its engine has blocks of many sizes, live and free. An input says which
-// bytes the reader sees changed, which memory it cannot read, and which pages are resident.
+// The process is the fuzzer itself: its engine has live and free blocks of many sizes. An input
+// says which bytes the reader sees changed, which memory it cannot read, and which pages are
+// resident.
 #include <link.h>
 
 #include <algorithm>

@@ -13,7 +13,7 @@
 // thread that could continue. explore_at_random() has no such bound. A failure lists each step.
 //
 // Atomic and Plain keep their history elsewhere, by address. They have the size of their value, and
-// are plain memory outside a run, where a scenario sets up and checks its end.
+// act as plain memory outside a run: while a scenario is set up, and while its end is checked.
 #pragma once
 
 #include <array>

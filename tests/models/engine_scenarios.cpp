@@ -104,7 +104,7 @@ std::size_t index_of(const void* p) {
   return place.slab_page * blocks_per_page + place.number;
 }
 
-// ---- hand-made slabs, before the threads begin ----
+// ---- hand-built slabs, before the threads begin ----
 
 void (*on_thread_exit)(void*) = nullptr;
 

@@ -1,6 +1,6 @@
 // Small programs over the engine's own code for blocks that change threads: remote_frees, reclaim,
 // refill, slabs, cache bins and the paths of thread_heap. Heaps, slabs and the page map are
-// hand-made, and the page heap is a double that records what is retired.
+// hand-built, and the page heap is a double that records what is retired.
 #pragma once
 
 #include <string_view>

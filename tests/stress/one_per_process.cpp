@@ -35,8 +35,8 @@ struct Parcel {
 };
 
 constexpr std::size_t boxes = 128;
-// From this size on blocks grow and are expected to be zero more often: their pages are the ones
-// that are moved and assumed clean, and there are few of them.
+// Blocks of at least this size are grown and allocated with zeros more often: only their pages are
+// moved or assumed clean, and there are few such blocks.
 constexpr std::size_t large_bytes = 256 << 10;
 constexpr std::size_t most_bytes = 16 << 20;
 

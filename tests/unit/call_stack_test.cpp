@@ -1,4 +1,4 @@
-// Call stacks of this program, and walks over hand-made stacks. tests/unwind compares with another
+// Call stacks of this program, and walks over hand-built stacks. tests/unwind compares with another
 // unwinder.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -100,7 +100,7 @@ TEST_F(Cgroups, WithoutALimitOfVersion1ThereIsNone) {
   EXPECT_EQ(limit(), 0U);
 }
 
-// The memory controller is version 1's; version 2 is also mounted, without controllers.
+// The memory controller belongs to version 1; version 2 is also mounted, without controllers.
 TEST_F(Cgroups, OfAHybridTreeAreVersion1s) {
   be_in("0::/user.slice\n4:memory:/user.slice\n");
   write_v1("user.slice/memory.limit_in_bytes", 64 * mib);

@@ -1,5 +1,5 @@
-// The reader of .eh_frame on hand-made tables: the meaning of each operation, unsupported input,
-// and wrong tables.
+// Reads hand-built .eh_frame tables: the meaning of each operation, unsupported input, and
+// malformed tables.
 #include "unwind/frame_tables.h"
 
 #include <gtest/gtest.h>

@@ -170,7 +170,7 @@ TEST(LockFreeTest, KeepsWhatItCanNotFileYet) {
   std::vector<void*> blocks;
   for (int i = 0; i < 500; ++i) blocks.push_back(heap->allocate(1000, 16));
   fake_os::refuse(fake_os::Call::map);
-  // Threads without a stash and no way to get nodes: every other block, so that nothing merges.
+  // A thread that has no stash and cannot get nodes frees every other block, so nothing merges.
   std::thread{[&] {
     for (std::size_t i = 0; i < blocks.size(); i += 2) heap->release(blocks[i]);
   }}.join();

@@ -8,7 +8,7 @@
 
 namespace ts {
 
-// Callers usually need a few descriptors, here and there, or all in order. So a piece is as long as
+// Callers usually need a few scattered descriptors, or all in order. So a piece is as long as
 // an OS page, and one that begins near the end of the previous one is twice as long.
 class SpanWindow {
  public:

@@ -1,5 +1,5 @@
 // Another process, as the kernel shows it: its mappings, its memory, and which pages are resident.
-// Nothing runs in the process, and it is not stopped (stopped_threads.h does that). So this works
+// No code is injected, and the process is not stopped (stopped_threads.h does that). So this works
 // on a stripped or static program, in a container, and in a hanging process.
 #pragma once
 

@@ -42,8 +42,8 @@ class ImageRun {
   // inherited_bytes: live in the slots now.
   ImageRun(ReplayContext& context, std::uint32_t place, std::int64_t inherited_bytes);
 
-  // Call from the process's thread that is the image's thread 0. Returns when everything has ended,
-  // been freed and been reported.
+  // The caller plays the image's thread 0. Returns when everything has ended, been freed and been
+  // reported.
   void run();
 
   const VirtualProcessor* processor() const { return processor_ ? &*processor_ : nullptr; }

@@ -51,8 +51,8 @@ class ImageLoad {
  public:
   void begin(Image& row, std::uint64_t window, const ImageLoad* parent);
 
-  // Adds the next event. child: of a fork, its place in the plan, or `none`. Returns null, or what
-  // is wrong.
+  // Adds the next event. child: for a fork, the child's place in the plan, or `none`. Returns null,
+  // or what is wrong.
   const char* see(const Event& event, std::uint32_t child);
 
   std::uint64_t events_seen() const { return seen_; }

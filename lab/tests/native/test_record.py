@@ -427,7 +427,7 @@ class TestProcesses:
         parent, *children = record([program, "30", "rest"], allocator=allocator).images
         assert len(children) == 30
         for child in children:
-            # A block that another thread frees just before a fork is free in the child, unnoticed.
+            # If another thread frees a block just before a fork, the child's record may miss it.
             frees = child.counts()["free"] - child["missed_frees"]
             assert (child.counts()["malloc"], child.counts()["calloc"], frees) == (1, 1, 2)
             assert child["missed_frees"] <= 3

@@ -47,8 +47,8 @@ inline std::uintptr_t idle_mark_of(ArenaHandle handle) noexcept {
 // this handle.
 ThreadHeap* arena_of(ArenaHandle handle) noexcept;
 
-// Makes a thread's heap the arena's user: 0; EBUSY if it has another; EINVAL if the handle is not,
-// or no longer, an arena's. Waits for a maintainer.
+// Makes a thread's heap the arena's user. Returns 0; EBUSY if the arena already has a user; EINVAL
+// if the handle is not that of an existing arena. Waits for a maintainer.
 int claim_arena(ThreadHeap& arena, ArenaHandle handle, const HeapFront* user) noexcept;
 inline void unclaim_arena(ThreadHeap& arena) noexcept {
   // relaxed: stored by this thread, or acquired by its claim

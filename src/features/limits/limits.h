@@ -1,10 +1,10 @@
 // Memory limits. Before touching fresh memory, a thread compares what is used with them.
 //
-// - The soft limit never refuses. Above it, what threads left behind and all dirty memory are freed
-//   and purged first, and nothing requests huge pages. `auto` is 90% of the smallest limit of the
-//   control groups (os/cgroup.h); it is compared with the usage of that group, which includes other
-//   processes and file pages that stay. A limit in bytes is compared with the pages that the page
-//   heap has touched. A block counts as touched once it is handed out.
+// - The soft limit never refuses. Above it, memory that threads left behind is freed and all dirty
+//   memory is purged first, and nothing requests huge pages. `auto` is 90% of the smallest limit of
+//   the control groups (os/cgroup.h); it is compared with the usage of that group, which includes
+//   other processes and file pages that stay. A limit in bytes is compared with the pages that the
+//   page heap has touched. A block counts as touched once it is handed out.
 // - Above the hard limit, the page heap hands out no fresh memory: malloc fails.
 //
 //   allocate_span, resize_large, move_large -> hooks::before_growth -> prepare_growth

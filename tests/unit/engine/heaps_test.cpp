@@ -1,4 +1,4 @@
-// Slabs, cache bins and refills, on hand-made heaps: one thread uses several heaps in turn.
+// Slabs, cache bins and refills, on hand-built heaps: one thread uses several heaps in turn.
 #include <algorithm>
 #include <cerrno>
 #include <random>

@@ -1,9 +1,9 @@
 // record: runs a program, and writes every event of its heap into a trace.
 //
 // libtsmalloc-record.so, preloaded into the program and all that it starts, only leaves events in
-// memory; this program orders and writes them as they come. Nothing of it runs in the recorded
-// heap, and the program's end, however it comes, does not end the recording. docs/formats/trace.md
-// describes the trace and the line of JSON.
+// memory; this program orders and writes them as they come. It does not use the recorded heap,
+// and the recording continues however the program ends. docs/formats/trace.md describes the trace
+// and the JSON line.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>

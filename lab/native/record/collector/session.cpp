@@ -76,9 +76,9 @@ Session::Session(const Options& options, const StartedChild& child, RingFile& fi
       collector_{file, clock, sink},
       end_{options.timeout_ns, child.exec_ns} {}
 
-// Ended processes are examined before they are reaped. The collector gets the end twice: its round
-// may handle an image that it already knew to be dead, and meet a new one, and then it forgets the
-// end of the earlier process with that number.
+// Ended processes are examined before they are reaped. The collector is told the status twice: its
+// round may use it for an image already known to be dead, or discard it on finding a new image, as
+// the status of an earlier process with that ID.
 bool Session::reap() {
   for (;;) {
     siginfo_t info{};

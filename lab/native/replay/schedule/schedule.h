@@ -62,12 +62,12 @@ class Schedule {
   };
 
   // clients: room for the maximum number of concurrent threads, any contents, touched only as far
-  // as needed. denominator: covers all tickets that add() will get; kept by reference.
+  // as needed. denominator: includes all tickets that add() will get; kept by reference.
   Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator,
            Client* clients, std::size_t capacity);
 
-  // False: no room is left, the thread is already there, or the denominator does not cover the
-  // tickets (never 0). Nothing has changed then.
+  // Returns false and changes nothing if there is no room, if the thread is already there, or if
+  // the denominator does not include the tickets (0 tickets are never included).
   [[nodiscard]] bool add(std::uint32_t thread, std::uint32_t tickets);
   Share remove(std::uint32_t thread);  // of a thread that has left: thread is no_thread
 

@@ -12,7 +12,7 @@ namespace ts::trace::testing {
 // Two threads, a forked child, another program; every kind of event.
 void write_sample(const std::string& path, std::uint64_t events);
 
-// One frame with this chunk, and a right checksum.
+// One frame with this chunk, and a correct checksum.
 std::string frame_of(const ChunkHeader& header, const std::string& body);
 ChunkHeader header_of(ChunkType type, std::uint32_t image = 0, std::uint32_t count = 0,
                       std::uint64_t first = 0);
