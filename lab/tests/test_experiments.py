@@ -151,7 +151,7 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("analysis", "when", "2020-01-01", "when is datetime.date", "Use strings"),
     ("analysis", "margin", "nan", "margin is nan", "Use strings"),
     ("analysis", "lw", '"amdahl"', "unknown key 'lw'", "Did you mean law?"),
-    ("analysis", "tolerance", "0.3", "amdahl has no option tolerance", "none"),
+    ("analysis", "tolerance", "0.3", "law has no option tolerance", "none"),
     ("analysis", "law", '"linear"', "law is 'linear'", "growth, amdahl"),
     ("analysis", "allocators", '"glibc"', "allocators is 'glibc'", "a list of names"),
     ("analysis", "at", "4", "at is 4", "{parameter = value}"),

@@ -178,7 +178,7 @@ def test_equal_allocators_seldom_have_a_winner():
 # --- fit ------------------------------------------------------------------------------------------
 
 
-def test_the_serial_fraction_and_who_leaves_the_law():
+def test_the_serial_fraction_and_deviations_from_the_law():
     serial = {"good": 0.1, "bad": 0.8}
 
     def truth(name, point):
@@ -187,7 +187,7 @@ def test_the_serial_fraction_and_who_leaves_the_law():
 
     question = asked("fit", parameter="threads", law="amdahl")
     finding = only(made_up([THREADS], list(serial), truth), question, processors=4)
-    assert finding.verdict == "1 of 2 deviate from the law"
+    assert finding.verdict == "1 of 2 deviate from Amdahl's law"
     for name, value in serial.items():
         assert covers(finding.estimates[f"serial fraction of {name}"], value, 0.5)
     mentions(finding.text, "on 4 processors: good 0.1", "at 8")

@@ -304,7 +304,7 @@ def _check_options(table: Table, kind: Kind, options: Mapping[str, Any]) -> None
     if kind == "pair" and not {"first", "second"} <= set(options):
         raise table.error("a pair needs both first and second", "Name two allocators.")
     if options.get("law") == "amdahl" and (others := sorted(set(options) - {"law"})):
-        raise table.error(f"the law amdahl has no option {others[0]}", "It has none.")
+        raise table.error(f"Amdahl's law has no option {others[0]}", "It takes none.")
 
 
 def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None:

@@ -479,7 +479,7 @@ def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured
     left = sum(law.left is not None for *_, law in found)
     count = f" on {question.processors} processors" if question.processors else ""
     return question.answer(
-        f"{left} of {len(found)} deviate from the law",
+        f"{left} of {len(found)} deviate from Amdahl's law",
         f"Serial fraction by Amdahl's law{count}: {_figures(figures)}.",
         {f"serial fraction of {label}": law.serial for label, _, _, law in found},
         [
@@ -498,7 +498,7 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
         if (grown := fits.growth(xs, table))
     ]
     if not found:
-        why = f"This needs two values of {parameter.name} with values above 0."
+        why = f"This needs positive results at two positive values of {parameter.name}."
         return question.no_answer(why)
     figures = [(g.exponent.value, f"{label} {interval(g.exponent)}") for label, _, _, g in found]
     exponent_note = "" if expected is None else f" (expected: {expected})"

@@ -199,7 +199,7 @@ def _spread(comparison: Comparison) -> Iterator[ResultWarning]:
         yield ResultWarning(
             "outliers",
             f"over {share(OUTLIER_SHARE)} of the times are outliers: {names(jumpy)}",
-            "something else ran now and then; none was excluded",
+            "something else ran now and then; no outlier was excluded",
             "a quieter machine, --cpus, or more rounds (-r)",
         )
     double = [

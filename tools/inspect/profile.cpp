@@ -33,7 +33,7 @@ constexpr char help_of_profile[] =
        tsmalloc profile show | diff | leaks | flame | folded | symbolize FILE...
 
 Take the heap profile of a running process, or of several at once, each into its own file. If a process
-is already sampling, its profile is only read: no code runs in it, and it is not stopped. Otherwise it
+is already sampling, its profile is only read: it is not stopped, and no code is injected. Otherwise it
 samples for N seconds, and the profile lacks blocks allocated earlier.
 
 Examples:
@@ -143,7 +143,7 @@ void make_folder(const char* path) {
     fail(exit_usage, "%s: not a directory; choose one with --output DIR/", path);
 }
 
-// A name that no file has, so that the second profile does not overwrite the first.
+// Chooses the name of no existing file, so that a second profile does not overwrite the first.
 void choose_name(char (&name)[PATH_MAX], const char* folder, pid_t pid) {
   format(name, sizeof name, "%stsmalloc.%d.pb", folder, pid);
   for (int number = 2; ::access(name, F_OK) == 0; ++number)

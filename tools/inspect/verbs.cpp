@@ -25,9 +25,9 @@ constexpr char help_of_explain[] =
        tsmalloc explain --html FILE PID
 
 Show where the resident memory of a running process is: in the program's blocks, in free memory next
-to them, in free pages, or outside the allocator. The process only has to run with tsmalloc: no code runs
-in it, and it is not stopped. Without tsmalloc, shows what the kernel knows. Several processes are shown
-as a table with totals, in proportional set sizes.
+to them, in free pages, or outside the allocator. The process only has to use tsmalloc: it is not
+stopped, and no code is injected. Without tsmalloc, shows what the kernel knows. Several processes are
+shown as a table with totals, in proportional set sizes.
 
 Examples:
   tsmalloc explain $(pidof server)
@@ -49,8 +49,8 @@ constexpr char help_of_stats[] =
     "                      " TSMALLOC_USAGE_OF_PROCESSES R"(
 
 Print what ts_stats() reports, for a running process: the address space of tsmalloc by use, and counts.
-Faster than explain, since it does not look at pages. No code runs in the process, and it is not stopped.
-Several processes are printed as a table.
+Faster than explain, since it does not look at pages. The process is not stopped, and no code is
+injected. Several processes are printed as a table.
 
 Examples:
   tsmalloc stats 4711

@@ -34,7 +34,7 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
 @option("--no-run", "Only examine the program's file; do not run it.")
 @option(
     "--timeout TIME",
-    "Stop the program after this time; for a server, the calls until then are the proof.",
+    "Stop the program after this time; a server is judged by its calls until then.",
     "timeout_seconds",
     type=duration,
     default="10s",

@@ -312,7 +312,8 @@ program_options = all_of(
     option(
         "--metric [NAME=]REGEX",
         "Rank by a number that the program prints: the first group of REGEX, with its unit. "
-        "Lower is better, unless :higher follows. More than one may be given; the first ranks.",
+        "Lower is better, unless :higher follows. If given several times, the first one determines "
+        "the ranking.",
         "metrics",
         multiple=True,
     ),

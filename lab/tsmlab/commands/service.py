@@ -68,7 +68,8 @@ def _limit(value: str) -> tuple[str, float | str]:
 @option(
     "--metric NAME=REGEX",
     "A number that the load prints: the first group of REGEX. Append :higher if higher is "
-    "better, and :UNIT (s, ms, us, B, KiB, count) if no unit is printed. The first one ranks.",
+    "better, and :UNIT (s, ms, us, B, KiB, count) if no unit is printed. If given "
+    "several times, the first one determines the ranking.",
     "metrics",
     multiple=True,
 )

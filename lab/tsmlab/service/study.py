@@ -560,7 +560,7 @@ def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[Resu
         yield ResultWarning(
             "own-malloc",
             f"without a preload, the server uses the malloc of {own}, not glibc's",
-            "it is linked with that allocator, which the row of the reference measures",
+            "it is linked with that allocator, so that is what the reference's row measures",
             "for glibc itself: --allocator libc=/lib/x86_64-linux-gnu/libc.so.6 --reference libc",
         )
     if served.loop == "closed":

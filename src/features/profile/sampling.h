@@ -5,8 +5,8 @@
 //
 // malloc pops from a cache bin until that is empty. While a heap samples, free pushes into a second
 // bin of the class, its sampling bin: the heap's own number then has sampling_bit, and an own
-// block's entry XORed with it is the offset of that bin. So the first bin only empties, and its
-// refills know how many mallocs there were. (If frees filled it as well, refills would follow net
+// block's entry XORed with it is the offset of that bin. So mallocs only drain the first bin,
+// and its refills know how many there were. (If frees filled it as well, refills would follow net
 // growth only: a call site whose blocks are freed at once would be sampled in place of one whose
 // blocks stay.)
 //
