@@ -86,12 +86,12 @@
   graph.addEventListener("mouseleave", () => describe(current));
   graph.addEventListener("keydown", (event) => {
     const siblings = current.parent ? current.parent.children.filter((node) => node.box) : [current];
-    const beside = (step) => siblings[siblings.indexOf(current) + step];
+    const sibling = (step) => siblings[siblings.indexOf(current) + step];
     const moves = {
       ArrowDown: () => go(current.children[0]),
       ArrowUp: () => go(current.parent),
-      ArrowLeft: () => go(beside(-1)),
-      ArrowRight: () => go(beside(1)),
+      ArrowLeft: () => go(sibling(-1)),
+      ArrowRight: () => go(sibling(1)),
       Enter: () => { zoom(current); go(focus); },
       Escape: () => { zoom(root); go(focus); },
     };

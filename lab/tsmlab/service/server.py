@@ -372,7 +372,7 @@ class Server:
             raise RunFailed(
                 "load", f"the load failed: {describe_status(status)}", tail(self.load_output)
             )
-        told = loads.read(text, command, self.folder)
+        result = loads.read(text, command, self.folder)
         custom: dict[str, float] = {}
         units: dict[str, Unit] = {}
         for metric in service.metrics:
@@ -381,16 +381,16 @@ class Server:
                 text = f"no number for {metric.custom.name} in the load's output"
                 raise RunFailed("metric", text, tail(self.load_output))
             custom[metric.custom.key], units[metric.custom.key] = found
-        if told is None and not service.metrics:
+        if result is None and not service.metrics:
             text = (
                 "the load printed no known result" if text.strip() else "the load printed nothing"
             )
             raise RunFailed("metric", text, tail(self.load_output))
-        if told and told.requests and told.errors >= told.requests:
+        if result and result.requests and result.errors >= result.requests:
             raise RunFailed("load", "all requests failed", tail(self.load_output))
         processors = len(service.load_cpus or self._affinity)
         share = cpu / wall / max(1, min(threads, processors))
-        return Part(phase, before, after, told, custom, units, round(share, 4))
+        return Part(phase, before, after, result, custom, units, round(share, 4))
 
     def _run_load(self, command: str, limit: float | None) -> tuple[int, float, float, int]:
         """Returns its status, its processor time, its duration and its number of threads."""
