@@ -134,7 +134,7 @@ def check_document(library: str, repository: Path) -> None:
 def others(repository: Path) -> list[str]:
     """The variables that, as docs/use.md says, other programs read."""
     text = (repository / "docs/use.md").read_text(encoding="utf-8")
-    return re.findall(r"`TSMALLOC_([A-Z_]+)`", text.partition("| variable | whose |")[2])
+    return re.findall(r"`TSMALLOC_([A-Z_]+)`", text.partition("| variable | read by |")[2])
 
 
 def check_names(library: str, repository: Path) -> None:
