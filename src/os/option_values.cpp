@@ -70,7 +70,8 @@ bool find_word(const char* words, Word wanted, std::uint64_t& number) noexcept {
 
 bool parse(const Range& range, const char* text, std::uint64_t& value) noexcept {
   if (range.kind == Kind::number) return parse_digits(text, range.most, value) && *text == '\0';
-  if (range.kind == Kind::milliseconds && parse_digits(text, range.most, value) && *text == '\0') {
+  const char* end = text;
+  if (range.kind == Kind::milliseconds && parse_digits(end, range.most, value) && *end == '\0') {
     value |= SizeOption::bytes_bit;
     return true;
   }

@@ -91,7 +91,7 @@ def check_delay(library: str) -> None:
         expect(lines == [], f"a delay of {good} is silent", lines)
         value = shown(library, PURGE_DELAY=good)["PURGE_DELAY"][0]
         expect(value == good, f"a delay of {good} is shown as it is", value)
-    for bad in ("86400001", "1K", "1s", "-2", "1.5", "10%", "99999999999999999999"):
+    for bad in ("86400001", "1K", "1s", "-2", "1.5", "10%", "99999999999999999999", "8auto"):
         expect_refused(library, "PURGE_DELAY", bad, "auto|never|-1|MILLISECONDS", "auto")
 
 
