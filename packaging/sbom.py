@@ -63,7 +63,11 @@ class Need:
     def component(self, requirements: list[str]) -> dict[str, Any]:
         """`requirements` are those of all artefacts."""
         inside = self.kind == "embedded"
-        component: dict[str, Any] = {"type": "library", "bom-ref": self.reference, "name": self.name}
+        component: dict[str, Any] = {
+            "type": "library",
+            "bom-ref": self.reference,
+            "name": self.name,
+        }
         component["scope"] = "required"
         if self.licence:
             component["licenses"] = [{"expression": self.licence}]
