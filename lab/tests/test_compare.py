@@ -316,7 +316,7 @@ def diagnosis(*findings, found=True):
 
 @pytest.mark.parametrize("found", [True, False])
 def test_a_fatal_finding_stops_it_at_once(monkeypatch, found):
-    """Without a way around where there is no program."""
+    """The remedy offers --no-doctor only if the program was found."""
     finding = doctor.Finding("fatal", "code", "It cannot be done.", "Do something else.")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding, found=found))
     behaviours = {"glibc": Behaviour()}

@@ -60,9 +60,9 @@ class MappedRegions {
     });
   }
 
-  // Unmaps a region, all of which the caller owns. Returns false and changes nothing if the range
-  // is not a region, if the system refuses (for instance at its limit on the number of mappings),
-  // or if this thread is already in a call that others see (SeenByOthers).
+  // Unmaps a region; the caller must own all of it. Does nothing and returns false if the range is
+  // not a region, if the system refuses (for instance at its limit on the number of mappings), or
+  // if this thread is already in a call that others see (SeenByOthers).
   bool unmap(NodePool& pool, const Region& region) noexcept {
     if (SeenByOthers::is_now()) return false;
     const SeenByOthers seen;

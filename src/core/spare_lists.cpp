@@ -26,8 +26,9 @@ std::uint32_t most_lists(const ThreadHeap& heap) noexcept {
 
 // To be called when a burst turned out to be too large: moving the blocks that were put aside to
 // their slabs took longer than freeing them there at once. If bursts continue, each after mallocs
-// that refilled the bin, the heap may have more lists, or tries again much later. A pass of the
-// program has a burst of each class that it uses: of the class that had the last list, four.
+// that refilled the bin, the heap may have more lists, or tries again much later. Bursts of the class
+// that ran out of lists weigh more, since each pass of the program has one of them, however many
+// other classes it uses.
 constexpr std::uint16_t weight_of_class = 32;
 void do_without_lists(ThreadHeap& heap, unsigned size_class, bool may_have_more) noexcept {
   constexpr std::uint16_t bursts_until_more = 4 * weight_of_class;

@@ -1,5 +1,5 @@
 // Spare lists: a burst of frees puts the list of a full cache bin aside, and later mallocs make it
-// the bin's list again. Neither moves or reads single blocks.
+// the bin's list again. Neither moves a block, and only the first few are ever read.
 //
 // The lists of all heaps together have at most 25 MiB. A burst that needs more returns its blocks
 // to their slabs (bypass_bin). So does a list that is not used again: when it is old, when

@@ -274,7 +274,7 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   Plain<std::uint16_t> round = 0;
   Plain<std::uint16_t> bypassed_refills = 0;        // this many refills bypass the bins
   Plain<std::uint32_t> slabs[class_count] = {};     // holder: how many the heap has, by class
-  std::uint16_t first_when_full[class_count] = {};  // the low half of its number of 16 bytes
+  std::uint16_t first_when_full[class_count] = {};  // low bits of the address / 16
   // owner: slabs that became sparse since the bin was opened wide
   std::uint16_t sparse_slabs[class_count] = {};
   Plain<std::uint64_t> round_began = 0;       // nanoseconds
@@ -294,8 +294,8 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   // holder: see SpareLists
   std::uint16_t spare_list_count = 0;
   std::uint16_t more_spare_lists = 0;      // that the heap may have, since it ran out of them
-  std::uint16_t bursts_without_lists = 0;  // so many put no list aside: 1 each, or, of the class
-  std::uint8_t class_without_lists = 0;    // that had the last list, weight_of_class each
+  std::uint16_t bursts_without_lists = 0;  // put no list aside until these, weighted, are over
+  std::uint8_t class_without_lists = 0;    // the class that ran out of lists; its bursts weigh more
   std::uint16_t spare_lists_of[class_count] = {};
 
   // ---- untouched while the heap has never sampled: its second OS page (has_sampling_bins) ----

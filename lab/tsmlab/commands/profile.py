@@ -439,7 +439,7 @@ def run(
     Example:
       tsmalloc profile run --peak -o server.pb -- ./server --selftest
 
-    Exit status: the program's; 1 if there is no profile.
+    Exit status: that of the program, or 1 if there is no profile.
     """
     line = parameters.command_line(program, "profile")
     diagnosis = diagnose(line)

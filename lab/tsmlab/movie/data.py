@@ -29,8 +29,8 @@ class UnsuitableLog(Exception):
 
 @dataclass(frozen=True)
 class Blocks:
-    """All blocks by birth: the entries of the log that begin and end each; `count` entries in all,
-    of which a movie has at most MAX_ENTRIES. A block that is never freed dies at the end."""
+    """All blocks by birth: the entries of the log that begin and end each. `count` is the number of
+    entries, at most MAX_ENTRIES in a movie. A block that is never freed dies at the end."""
 
     born: Ints
     died: Ints

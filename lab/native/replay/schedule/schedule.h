@@ -66,7 +66,7 @@ class Schedule {
   Schedule(Discipline discipline, std::uint64_t seed, const Denominator& denominator,
            Client* clients, std::size_t capacity);
 
-  // Returns false and changes nothing if there is no room, if the thread is already there, or if
+  // Does nothing and returns false if there is no room, if the thread is already there, or if
   // the denominator does not include the tickets (0 tickets are never included).
   [[nodiscard]] bool add(std::uint32_t thread, std::uint32_t tickets);
   Share remove(std::uint32_t thread);  // of a thread that has left: thread is no_thread
