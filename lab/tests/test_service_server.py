@@ -15,7 +15,7 @@ from refusals import mentions
 from service_programs import LOAD, SERVER, SHIM
 
 from tsmlab.allocators import Allocator, glibc
-from tsmlab.service import supervisor
+from tsmlab.service import processes, supervisor
 from tsmlab.service.loads import metrics_of
 from tsmlab.service.processes import (
     hidden_from,
@@ -116,6 +116,13 @@ def test_a_run_measures_cost_memory_and_latency(service):
     assert [at for at, _ in series] == sorted(at for at, _ in series)
     assert running.killed == 0
     assert not running.folder.exists()
+
+
+def test_a_server_that_does_little_is_looked_at_less_often():
+    limits = (0.1, 0.25)
+    assert processes.pause_after(limits, spent=0.00003, share=0.004) == 0.1
+    assert processes.pause_after(limits, spent=0.00003, share=0.0002) == pytest.approx(0.15)
+    assert processes.pause_after(limits, spent=0.00003, share=0.0) == 0.25
 
 
 def test_processor_time_counts_children_that_have_ended(tmp_path):

@@ -21,10 +21,11 @@ from tsmlab.service.supervisor import descendants
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_SECONDS = 1.0 / os.sysconf("SC_CLK_TCK")
 LISTENING = "0A"
-SERIES_SECONDS = 0.1
-# The tree is searched again this often, and watching uses at most this share of a processor.
-TREE_SECONDS = 1.0
-WATCHING_SHARE = 0.005
+# How often resident memory is read and the tree of processes searched: less often, down to the
+# second number, if it would take more than this share of the processor time that the server uses.
+SERIES_SECONDS, SERIES_SHARE = (0.1, 0.25), 0.004
+TREE_SECONDS, TREE_SHARE = (1.0, 4.0), 0.003
+FREE_SECONDS = 0.003  # of a processor: until then, always as often as that
 # The kernel's totals for a process: user, system (ticks) and faults, including children that have
 # been waited for.
 STAT_FIELDS = {"user": (11, 13), "system": (12, 14), "faults": (7, 8, 9, 10)}
@@ -118,30 +119,65 @@ class Watcher(threading.Thread):
         self._supervisor = supervisor
         self._start = start
         self._end = threading.Event()
+        self._files: dict[int, int] = {}  # statm, open, by process
 
     def run(self) -> None:
-        pids: list[int] = []
-        found_at = -TREE_SECONDS
-        pause = SERIES_SECONDS
-        while not self._end.wait(pause):
-            before = time.thread_time()
-            now = time.monotonic() - self._start
-            if now - found_at >= TREE_SECONDS or not pids:
-                pids, found_at = descendants(self._supervisor), now
-            pages = 0
-            for pid in pids:
+        pause = SERIES_SECONDS[0]
+        tree_pause, searched_at = 0.0, 0.0
+        busy, cpu = 1.0, -1.0  # processors that the server uses, its processor time so far
+        try:
+            while not self._end.wait(pause):
+                before = time.thread_time()
+                now = time.monotonic() - self._start
+                if now - searched_at >= tree_pause or not self._files:
+                    used = self._search()
+                    if cpu >= 0.0:
+                        busy = max(0.0, used - cpu) / (now - searched_at)
+                    cpu, searched_at = used, now
+                    spent = time.thread_time() - before
+                    tree_pause = pause_after(TREE_SECONDS, spent, TREE_SHARE * busy)
+                    self.seconds += spent
+                    before += spent
+                if pages := sum(map(_resident_pages, self._files.values())):
+                    self.series.append((round(now, 3), pages * PAGE))
+                spent = time.thread_time() - before
+                self.seconds += spent
+                free = self.seconds < FREE_SECONDS
+                pause = pause_after(SERIES_SECONDS, spent, 1.0 if free else SERIES_SHARE * busy)
+        finally:
+            for file in self._files.values():
+                os.close(file)
+
+    def _search(self) -> float:
+        """Finds the tree, and its processor time."""
+        pids = descendants(self._supervisor)
+        for pid in self._files.keys() - set(pids):
+            os.close(self._files.pop(pid))
+        for pid in pids:
+            if pid not in self._files:
                 with contextlib.suppress(OSError):
-                    pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            if pages:
-                self.series.append((round(now, 3), pages * PAGE))
-            spent = time.thread_time() - before
-            self.seconds += spent
-            pause = max(SERIES_SECONDS, spent / WATCHING_SHARE)
+                    self._files[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+        ticks = 0
+        for words in filter(None, map(_stat, self._files)):
+            ticks += int(words[11]) + int(words[12])
+        return ticks * TICK_SECONDS
 
     def stop(self) -> None:
         self._end.set()
         if self.is_alive():
             self.join()
+
+
+def pause_after(seconds: tuple[float, float], spent: float, share: float) -> float:
+    """So long that what was spent is this share of it, within limits."""
+    shortest, longest = seconds
+    return min(longest, max(shortest, spent / share if share > 0.0 else longest))
+
+
+def _resident_pages(statm: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(os.pread(statm, 256, 0).split()[1])
+    return 0  # the process has ended
 
 
 # --- who listens ----------------------------------------------------------------------------------
