@@ -149,6 +149,16 @@ def test_own_library_with_variables(library):
     assert mine.sha256 == hashlib.sha256(library.read_bytes()).hexdigest()
 
 
+def test_a_known_allocator_with_variables():
+    found = allocators.discover(
+        ["eager=tsmalloc:TSMALLOC_PURGE_DELAY=0", "one=glibc:MALLOC_ARENA_MAX=1"], versions=False
+    )
+    engine, eager, one = (allocators.find(name, found) for name in ("tsmalloc", "eager", "one"))
+    assert {eager.family, one.family} == {"user"}  # compared by default
+    assert (eager.path, eager.env) == (engine.path, {"TSMALLOC_PURGE_DELAY": "0"})
+    assert (one.path, one.env) == (None, {"MALLOC_ARENA_MAX": "1"})
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

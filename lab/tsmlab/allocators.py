@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -83,7 +83,7 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
     hardened = "hardened, detects heap corruption, not fast: guards, canaries, quarantine"
     found = _built(_summaries(), "tsmalloc") + _built([(SECURE, hardened)], "hardened")
     found += [glibc(), *_installed(versions), *_fetched()]
-    found += map(parse, extra)
+    found += [parse(text, found) for text in extra]
     taken: set[str] = set()
     for allocator in found:
         if allocator.name in taken:
@@ -108,9 +108,9 @@ def glibc() -> Allocator:
     return Allocator("glibc", None, "libc", version, "libc6", summary=summary)
 
 
-def parse(text: str) -> Allocator:
+def parse(text: str, known: Iterable[Allocator] = ()) -> Allocator:
     """Parses NAME=PATH.so, optionally followed by environment variables:
-    NAME=PATH.so:KEY=VALUE..."""
+    NAME=PATH.so:KEY=VALUE... Instead of a path, one of the known allocators can be named."""
     name, equals, rest = text.partition("=")
     form = "Write NAME=PATH.so, or NAME=PATH.so:KEY=VALUE to set an environment variable as well."
     if not equals or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
@@ -118,6 +118,10 @@ def parse(text: str) -> Allocator:
     if name in GROUPS:
         raise UserError(f"{name} is a group of allocators, not one.", "Choose another name.")
     location, *settings = re.split(r":(?=[A-Za-z_][A-Za-z0-9_]*=)", rest)
+    env = dict(setting.split("=", 1) for setting in settings)
+    if named := [each for each in known if each.name == location]:
+        env = {**named[0].env, **env}
+        return replace(named[0], name=name, family="user", env=env, summary=rest)
     path = Path(location).expanduser().absolute()
     if not path.is_file():
         raise UserError(f"allocator {name}: {path} is not a file.", form)
@@ -126,7 +130,6 @@ def parse(text: str) -> Allocator:
             f"allocator {name}: {path} is not a shared library for this machine.",
             "It must be an ELF shared library for the same architecture as the program.",
         )
-    env = dict(setting.split("=", 1) for setting in settings)
     version = system_libraries.version_from_library(path) or "?"
     return Allocator(
         name, paths.preloadable(path), "user", version, env=env, summary="given by --allocator"

@@ -142,8 +142,9 @@ def allocators_option(
 
 
 extra_option = option(
-    "--allocator NAME=PATH.so",
-    "Add a library of your own; a trailing :KEY=VALUE sets an environment variable for it.",
+    "--allocator NAME=LIBRARY",
+    "Add a library of your own, or a known allocator under another name; a trailing :KEY=VALUE "
+    "sets an environment variable for it: eager=tsmalloc:TSMALLOC_PURGE_DELAY=0",
     "extra",
     multiple=True,
 )

@@ -242,7 +242,8 @@ def _phases(params: dict[str, Any]) -> tuple[Phase, ...]:
     if not params["phases"]:
         seconds = None
         if timed:
-            seconds = SLICE_SECONDS if params["soak_seconds"] else LOAD_SECONDS
+            soak = params["soak_seconds"]
+            seconds = min(soak, SLICE_SECONDS) if soak else LOAD_SECONDS
         if "{rate}" in params["load"]:
             raise UserError("--load has {rate}, but no rate is given.", "--phases load=20s@1000")
         found.append(Phase("load", seconds))

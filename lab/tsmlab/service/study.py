@@ -434,7 +434,7 @@ class _Session:
         options = self.options
         entries = [Entry(allocator) for allocator in options.allocators]
         samples: list[Sample] = []
-        stop = Stop("runs", f"soaked for {quantity(seconds / 60.0, 'number')} minutes each")
+        stop = Stop("runs", f"soaked for {quantity(seconds, 'seconds')} each")
         self.reporter.expect(1)
         self.reporter.round_started("measured", 1, len(entries))
         try:
