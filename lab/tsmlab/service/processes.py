@@ -23,7 +23,7 @@ TICK_SECONDS = 1.0 / os.sysconf("SC_CLK_TCK")
 LISTENING = "0A"
 # How often resident memory is read and the tree of processes searched: less often, down to the
 # second number, if it would take more than this share of the processor time that the server uses.
-SERIES_SECONDS, SERIES_SHARE = (0.1, 0.25), 0.004
+SERIES_SECONDS, SERIES_SHARE = (0.1, 1.0), 0.004
 TREE_SECONDS, TREE_SHARE = (1.0, 4.0), 0.003
 FREE_SECONDS = 0.003  # of a processor: until then, always as often as that
 # The kernel's totals for a process: user, system (ticks) and faults, including children that have
