@@ -57,6 +57,11 @@ def test_links_to_sources_lead_to_the_forge(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_each_page_is_in_a_section() -> None:
     in_sections = {f"{page}.md" for pages in build.SECTIONS.values() for page in pages.split()}
-    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    records = {page for page in pages if page.startswith("adr/0")}
-    assert pages - records - {"index.md"} == in_sections - {"api.md"}
+    docs = ROOT / "docs"
+    pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
+    below = {
+        str(path.relative_to(docs))
+        for page, pattern in build.PAGES_BELOW.items()
+        for path in (docs / page).parent.glob(f"{pattern}.md")
+    }
+    assert pages - below - {"index.md"} == in_sections - {"api.md"}
