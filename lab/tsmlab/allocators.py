@@ -112,7 +112,10 @@ def parse(text: str, known: Iterable[Allocator] = ()) -> Allocator:
     """Parses NAME=PATH.so, optionally followed by environment variables:
     NAME=PATH.so:KEY=VALUE... Instead of a path, one of the known allocators can be named."""
     name, equals, rest = text.partition("=")
-    form = "Write NAME=PATH.so, or NAME=PATH.so:KEY=VALUE to set an environment variable as well."
+    form = (
+        "Write NAME=PATH.so, or NAME=ALLOCATOR with one of `tsmalloc list`; append :KEY=VALUE to "
+        "set an environment variable."
+    )
     if not equals or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
         raise UserError(f"cannot parse --allocator {text!r}.", form)
     if name in GROUPS:

@@ -21,8 +21,9 @@ from tsmlab.service.supervisor import descendants
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK_SECONDS = 1.0 / os.sysconf("SC_CLK_TCK")
 LISTENING = "0A"
-# How often resident memory is read and the tree of processes searched: less often, down to the
-# second number, if it would take more than this share of the processor time that the server uses.
+# Pauses between two reads of resident memory, and between two searches for processes: the first
+# number, or more, up to the second, where watching would take more than this share of the
+# processor time that the server takes.
 SERIES_SECONDS, SERIES_SHARE = (0.1, 1.0), 0.004
 TREE_SECONDS, TREE_SHARE = (1.0, 4.0), 0.003
 FREE_SECONDS = 0.003  # of a processor: until then, always as often as that
@@ -59,14 +60,18 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
+def _total(words: list[str], name: str) -> int:
+    return sum(int(words[field]) for field in STAT_FIELDS[name])
+
+
 def snapshot(supervisor: int, at_seconds: float) -> TreeSnapshot:
     sums = dict.fromkeys(STAT_FIELDS, 0)
     counts = dict.fromkeys(("threads", "switches", "rss", "pss"), 0)
     stats = {pid: _stat(pid) for pid in descendants(supervisor)}
     tree = {pid: words for pid, words in stats.items() if words and words[0] not in "ZX"}
     for pid, words in tree.items():
-        for name, fields in STAT_FIELDS.items():
-            sums[name] += sum(int(words[field]) for field in fields)
+        for name in STAT_FIELDS:
+            sums[name] += _total(words, name)
         for name, number in _memory(pid):
             counts[name] += number
         with contextlib.suppress(OSError):
@@ -124,15 +129,14 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         pause = SERIES_SECONDS[0]
         tree_pause, searched_at = 0.0, 0.0
-        busy, cpu = 1.0, -1.0  # processors that the server uses, its processor time so far
+        busy, cpu = 0.0, 0.0  # processors that the server uses, its processor time so far
         try:
             while not self._end.wait(pause):
                 before = time.thread_time()
                 now = time.monotonic() - self._start
                 if now - searched_at >= tree_pause or not self._files:
                     used = self._search()
-                    if cpu >= 0.0:
-                        busy = max(0.0, used - cpu) / (now - searched_at)
+                    busy = max(0.0, used - cpu) / (now - searched_at)
                     cpu, searched_at = used, now
                     spent = time.thread_time() - before
                     tree_pause = pause_after(TREE_SECONDS, spent, TREE_SHARE * busy)
@@ -157,10 +161,8 @@ class Watcher(threading.Thread):
             if pid not in self._files:
                 with contextlib.suppress(OSError):
                     self._files[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
-        ticks = 0
-        for words in filter(None, map(_stat, self._files)):
-            ticks += int(words[11]) + int(words[12])
-        return ticks * TICK_SECONDS
+        stats = list(filter(None, map(_stat, self._files)))
+        return TICK_SECONDS * sum(_total(w, "user") + _total(w, "system") for w in stats)
 
     def stop(self) -> None:
         self._end.set()
