@@ -135,7 +135,7 @@ class FakeFleet:
     def result(self, job):
         samples = []
         for slot in job.slots:
-            trial = Trial(job.program, job.allocators, job.executor, self.folder, NullJournal())
+            trial = job.trial.unpacked(self.folder)
             samples.append(trial.run(slot))
         return FinishedRound("w", fleet.kind_of(describe()), samples)
 

@@ -1,6 +1,7 @@
 """`tsmalloc service`: from the command line to the table; a simulated study; growth."""
 
 import json
+import os
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from tsmlab.journal import NullJournal
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import SilentReporter
 from tsmlab.report import html, writing
+from tsmlab.results import FLEET
 from tsmlab.schedule import StopRule
 from tsmlab.service import render
 from tsmlab.service.growth import growth_of, slope
@@ -91,6 +93,47 @@ def test_a_service_is_compared_under_two_allocators(words, shim, service, tmp_pa
     assert "tsmalloc report" in done.stderr
 
 
+def test_rounds_on_a_cluster(words, shim, service, tmp_path):
+    pytest.importorskip("distributed")
+    kept = tmp_path / "all.json"
+    options = ["--allocator", f"shim={shim}", "-a", "shim", "-r", "4", "--cluster", "local:2"]
+    phases = ["--phases", "load=0.3s,idle=0.1s"]
+    done = service(*words, *options, *phases, "--export-json", kept, "-v")
+    mentions(done.stdout, "memory after idle", "on 2 workers of a cluster")
+    study = from_json(kept.read_text())
+    measured = [s for s in study.comparison.samples if s.phase == "measured"]
+    assert len(measured) == 4 * 3
+    for number in range(1, 5):
+        workers = {s.measurement[FLEET]["worker"] for s in measured if s.round == number}
+        assert len(workers) == 1, "rounds are not divided"
+    assert all(sample.values[P99] > 0.0 for sample in measured)
+    has_processors = len(os.sched_getaffinity(0)) >= 4
+    assert ("the load and the server share processors" in done.stderr) != has_processors
+
+
+def test_workers_of_one_machine_cannot_share_a_port(service):
+    pytest.importorskip("distributed")
+    given = ["--server", "sleep 60", "--load", "x", "--port", "7000"]
+    done = service(*given, "-a", "glibc", "--cluster", "local:2", status=1)
+    mentions(done.stderr, "port 7000", "{port}")
+
+
+@pytest.mark.parametrize(
+    ("usable", "chosen", "expected"),
+    [
+        ([0], {}, ((0,), (0,))),
+        ([4, 5, 6], {}, ((4, 5), (6,))),
+        ([0, 1, 2, 3], {"server_cpus": (1,)}, ((1,), (0, 2, 3))),
+        ([0, 1, 2, 3], {"load_cpus": (2, 3)}, ((0, 1), (2, 3))),
+        ([0, 1], {"load_cpus": (0, 1)}, ((0, 1), (0, 1))),
+        ([0, 1, 2, 3], {"server_cpus": (0,), "load_cpus": (3,)}, ((0,), (3,))),
+    ],
+)
+def test_processors_are_divided_between_server_and_load(usable, chosen, expected):
+    found = Service("s", "l", (Phase("load"),), **chosen).on(usable)
+    assert (found.server_cpus, found.load_cpus) == expected
+
+
 def test_a_failing_allocator_is_a_row(words, misbehaving, service, tmp_path):
     library = misbehaving('fputs("heap is broken\\n", stderr); abort()')
     kept = tmp_path / "all.json"
@@ -125,6 +168,7 @@ SLEEPS = ("--server", "sleep 60", "--load", "x")
         ),
         (["--server", "x", "--load", "x", "--limit", "p99"], "p99=+5%"),
         ([*SLEEPS, "--limit", "p99=5", "--soak", "1h"], "--limit and --soak"),
+        ([*SLEEPS, "--cluster", "local", "--soak", "1h"], "--soak and --cluster"),
     ],
 )
 def test_bad_input_has_one_clear_line(service, given, text):

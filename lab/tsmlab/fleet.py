@@ -17,19 +17,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from tsmlab import __version__, journal, machine
-from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse
 from tsmlab.errors import UserError
-from tsmlab.journal import Digests, Memo, NullJournal
+from tsmlab.journal import Digests, Memo
 from tsmlab.machine import Machine
-from tsmlab.measuring import Executor
 from tsmlab.results import FLEET, MachineKind, Sample
 from tsmlab.schedule import Slot
-from tsmlab.sweep import Point
-from tsmlab.trial import Program, Trial
 from tsmlab.wording import counted, quantity_or
 
 LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
@@ -56,20 +52,26 @@ class Expected:
     files: Digests
 
 
+class Trial(Protocol):
+    """Makes runs, here or on a worker."""
+
+    def run(self, slot: Slot) -> Sample: ...
+    def packed(self) -> Self:
+        """A copy for a worker, without the journal."""
+
+    def unpacked(self, folder: Path) -> Self:
+        """A copy of a packed one on a worker, for a round that has this folder."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A round. environment: that of the machine where the study began; cpus: for each worker by
-    name; points: of the sweep."""
+    name; trial: packed."""
 
     expected: Expected
     environment: Mapping[str, str]
     cpus: Mapping[str, tuple[int, ...]]
-    program: Program
-    points: tuple[Point, ...]
-    allocators: tuple[Allocator, ...]
-    executor: Executor
-    series_points: int
-    timeout_seconds: float | None
+    trial: Trial
     slots: tuple[Slot, ...]
 
 
@@ -145,16 +147,7 @@ def make_round(job: Job) -> FinishedRound:
     if cpus := job.cpus.get(name):
         os.sched_setaffinity(0, cpus)
     with tempfile.TemporaryDirectory(prefix="tsmalloc-round-") as folder:
-        trial = Trial(
-            job.program,
-            job.allocators,
-            job.executor,
-            Path(folder),
-            NullJournal(),
-            job.series_points,
-            job.points,
-        )
-        trial.timeout_seconds = job.timeout_seconds
+        trial = job.trial.unpacked(Path(folder))
         try:
             samples = [trial.run(slot) for slot in job.slots]
         except KeyboardInterrupt as error:
@@ -180,7 +173,7 @@ def kind_of(found: Machine) -> str:
 
 @dataclass
 class WorkerPool:
-    """Makes the rounds of one program (schedule.WorkerPool). Each round is one line of the journal,
+    """Makes the rounds of one trial (schedule.WorkerPool). Each round is one line of the journal,
     written when it is done."""
 
     fleet: Fleet
@@ -225,18 +218,12 @@ class WorkerPool:
         if key in self._futures or key in self._done or self.memo.knows(key):
             return
         self._begun_at[key] = self.memo.clock() - self._start
-        trial = self.trial
         self._futures[key] = self.fleet.submit(
             Job(
                 expected=self.fleet.expected,
                 environment=self.fleet.environment,
                 cpus=self.fleet.cpus,
-                program=trial.program,
-                points=tuple(trial.points),
-                allocators=tuple(trial.allocators),
-                executor=trial.executor,
-                series_points=trial.series_points,
-                timeout_seconds=trial.timeout_seconds,
+                trial=self.trial.packed(),
                 slots=tuple(slots),
             )
         )

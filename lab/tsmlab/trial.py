@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.journal import Memo
+from tsmlab.journal import Memo, NullJournal
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import (
     LIVE_BYTES,
@@ -94,7 +94,7 @@ def at_point(allocator: Allocator, point: Point) -> Allocator:
 @dataclass
 class Trial:
     """Makes runs, each once, at the points of a sweep. timeout_seconds can be set once the
-    reference's time is known."""
+    reference's time is known. Also a fleet.Trial."""
 
     program: Program
     allocators: Sequence[Allocator]
@@ -103,6 +103,7 @@ class Trial:
     memo: Memo
     series_points: int = SERIES_POINTS
     points: Sequence[Point] = ({},)
+    timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
         self._largest_extra_bytes = [
@@ -112,7 +113,12 @@ class Trial:
         self._stdout = self.folder / "stdout"
         self._stderr = self.folder / "stderr"
         self._start = self.memo.clock()
-        self.timeout_seconds: float | None = None
+
+    def packed(self) -> Self:
+        return replace(self, memo=NullJournal())
+
+    def unpacked(self, folder: Path) -> Self:
+        return replace(self, folder=folder)
 
     def run(self, slot: Slot) -> Sample:
         """One timed run, with the user's set-up and clean-up commands outside the timing."""

@@ -411,13 +411,13 @@ output_options = all_of(
     option("-q --quiet", "Print no progress, notes or warnings."),
     option("-v --verbose", "Print warnings with causes and remedies."),
 )
+cluster_option = option(
+    "--cluster WHERE",
+    "Run rounds on a dask.distributed cluster: tcp://HOST:PORT, or local:N for N processes here.",
+)
 # Where a study runs, and what it prints.
 study_options = all_of(
-    option(
-        "--cluster WHERE",
-        "Run rounds on a dask.distributed cluster: tcp://HOST:PORT, or local:N for N processes "
-        "here.",
-    ),
+    cluster_option,
     option("--cpus LIST", "Run everything on these processors only.", type=processors),
     output_options,
 )

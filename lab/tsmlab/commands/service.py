@@ -1,6 +1,5 @@
 """`tsmalloc service`: which allocator is best for a server?"""
 
-import os
 import re
 import shlex
 from typing import Any
@@ -123,6 +122,7 @@ def _limit(value: str) -> tuple[str, float | str]:
 @parameters.margin_option
 @parameters.ignore_failure_option
 @option("--no-doctor", "Skip the check that an allocator can be preloaded into the server.")
+@parameters.cluster_option
 @parameters.output_options
 @parameters.report_option
 @resume_option
@@ -157,7 +157,7 @@ def command(**params: Any) -> int:
         options.seed,
         options.allocators,
         parameters.files_of(words, params),
-        lambda journal, reporter, _fleet: study(options, reporter, journal),
+        lambda journal, reporter, fleet: study(options, reporter, journal, fleet),
         status_of,
         notes=known.advice(params["chosen"]),
     )
@@ -180,10 +180,14 @@ def _options(params: dict[str, Any]) -> tuple[Options, list[str]]:
         )
     if params["limits"] and params["soak_seconds"]:
         raise UserError("--limit and --soak cannot be combined.", "Leave one of them out.")
+    if params["cluster"] and params["soak_seconds"]:
+        raise UserError(
+            "--soak and --cluster cannot be combined: each soak would be on another machine.",
+            "Run the soak on one of the machines.",
+        )
     available = known.discover(params["extra"])
     compared = known.select_or_default(params["chosen"], available)
     reference, compared = known.with_reference(params["reference"], compared, available)
-    server_cpus, load_cpus = _processors(params)
     if (ready := params["ready"]) and ready.startswith(LINE):
         try:
             re.compile(ready.removeprefix(LINE))
@@ -201,8 +205,8 @@ def _options(params: dict[str, Any]) -> tuple[Options, list[str]]:
         ready_seconds=params["ready_seconds"],
         grace_seconds=params["grace_seconds"],
         load_seconds=params["timeout_seconds"],
-        server_cpus=server_cpus,
-        load_cpus=load_cpus,
+        server_cpus=params["server_cpus"] or (),
+        load_cpus=params["load_cpus"] or (),
     )
     budget = params["time_budget_seconds"]
     rule = StopRule(
@@ -221,18 +225,6 @@ def _options(params: dict[str, Any]) -> tuple[Options, list[str]]:
         rule=StopRule.fixed_rounds(params["rounds"], budget) if params["rounds"] else rule,
     )
     return options, words
-
-
-def _processors(params: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The processors for the server and for the load: separate if there are at least two."""
-    usable = sorted(os.sched_getaffinity(0))
-    server, load = params["server_cpus"], params["load_cpus"]
-    if server is None and load is None:
-        half = (len(usable) + 1) // 2
-        return tuple(usable[:half]), tuple(usable[half:] or usable)
-    chosen = server if load is None else load
-    others = tuple(each for each in usable if each not in chosen) or tuple(usable)
-    return server or others, load or others
 
 
 def _phases(params: dict[str, Any]) -> tuple[Phase, ...]:

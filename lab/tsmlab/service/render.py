@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from tsmlab import gate_text, tables
 from tsmlab.metrics import PEAK_MEMORY, MetricSpec
 from tsmlab.render import failed_lines, full_name, noise_floor, under
-from tsmlab.results import Comparison, Row
+from tsmlab.results import FLEET, Comparison, Row
 from tsmlab.service.loads import MEAN, THROUGHPUT
 from tsmlab.service.results import CPU, IDLE, P50, P99, Growth, ServiceResult
 from tsmlab.stats import Verdict
 from tsmlab.study import Study
 from tsmlab.tables import STYLES, Block, Cell, Column
-from tsmlab.wording import change, change_in_full, quantity, quantity_or, rounds
+from tsmlab.wording import change, change_in_full, counted, quantity, quantity_or, rounds
 
 # The order in which readers look for them.
 ORDER = (
@@ -101,6 +101,8 @@ def heading(study: Study) -> list[str]:
     if setup.load_cpus:
         cpus = [",".join(map(str, each)) for each in (setup.server_cpus, setup.load_cpus)]
         lines[-1] += f"; server on processor {cpus[0]}, load on {cpus[1]}"
+    if workers := {s.measurement[FLEET]["worker"] for s in found.samples if FLEET in s.measurement}:
+        lines[-1] += f"; on {counted(len(workers), 'worker')} of a cluster"
     lines.append(f"{rounds(analysis.rounds)}, seed {settings.seed}; stopped: {study.stop.text}")
     return [*lines, *noise_floor(found)]
 

@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -88,6 +88,17 @@ class Service:
 
     def words(self, values: Mapping[str, str]) -> list[str]:
         return [filled(word, values) for word in shlex.split(self.server)]
+
+    def on(self, usable: Iterable[int]) -> Self:
+        """With processors for the server and for the load, if none were chosen: separate ones, if
+        there are at least two."""
+        every = tuple(sorted(usable))
+        half = (len(every) + 1) // 2
+        server, load = self.server_cpus, self.load_cpus
+        if not server and not load:
+            server, load = every[:half], every[half:]
+        others = tuple(each for each in every if each not in server + load) or every
+        return replace(self, server_cpus=server or others, load_cpus=load or others)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,21 @@
 """The flow: a trial of the reference, then rounds of server runs or a soak, then the analysis."""
 
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 
-from tsmlab import machine, records, series, warnings
+from tsmlab import records, series, warnings
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse, comparison_of, count_unresolved
 from tsmlab.errors import UserError
+from tsmlab.fleet import Fleet, WorkerPool, machine_of
 from tsmlab.gate import paired_rows
-from tsmlab.journal import Memo
-from tsmlab.machine import Machine
+from tsmlab.journal import Memo, NullJournal
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Reporter
 from tsmlab.results import (
@@ -65,7 +68,8 @@ class Options:
 @dataclass(frozen=True)
 class ServerRun:
     """The measurements of one server. series: seconds and resident bytes. malloc: the library that
-    provided it. killed: processes that SIGTERM did not end."""
+    provided it. killed: processes that SIGTERM did not end. is_crowded: the load had to use its
+    processors."""
 
     ready_seconds: float
     ready: TreeSnapshot
@@ -75,6 +79,7 @@ class ServerRun:
     watching_seconds: float
     malloc: str | None
     killed: int
+    is_crowded: bool = False
 
     @property
     def loaded(self) -> list[Part]:
@@ -97,6 +102,7 @@ def server_run(
         round(server.watcher.seconds, 4),
         server.malloc,
         server.killed,
+        bool({*server.service.server_cpus} & {*server.service.load_cpus}),
     )
 
 
@@ -186,12 +192,21 @@ def load_values(parts: Sequence[Part]) -> dict[str, float]:
 
 @dataclass
 class Trial:
-    """Makes runs, each once. partial: unfinished soaks."""
+    """Makes runs, each once. partial: unfinished soaks. Also a fleet.Trial."""
 
     service: Service
     largest_extra_bytes: int
     memo: Memo
     partial: dict[str, Sample] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._start = self.memo.clock()
+
+    def packed(self) -> Self:
+        return replace(self, memo=NullJournal())
+
+    def unpacked(self, _folder: Path) -> Self:
+        return replace(self, service=self.service.on(os.sched_getaffinity(0)))
 
     def run(self, slot: Slot) -> Sample:
         return self.memo.once(slot.key, Sample, lambda: self._run(slot))
@@ -218,7 +233,7 @@ class Trial:
         """A whole server run. The reference's first trial only checks that it works, so it is
         short."""
         is_probe = slot.phase == "probe"
-        started = self.memo.clock()
+        started = self.memo.clock() - self._start
         runs: list[ServerRun] = []
         failure = None
         try:
@@ -314,9 +329,20 @@ def server_runs_of(sample: Sample) -> list[ServerRun]:
 # --- the study ------------------------------------------------------------------------------------
 
 
-def study(options: Options, reporter: Reporter, memo: Memo) -> Outcome[Study]:
-    """Raises UserError only if nothing has been measured yet."""
-    return _Session(options, reporter, memo).run()
+def study(
+    options: Options, reporter: Reporter, memo: Memo, fleet: Fleet | None = None
+) -> Outcome[Study]:
+    """Measures; on the fleet, whose machines are of one kind, if there is one. Raises UserError
+    only if nothing has been measured yet."""
+    service = options.service
+    if fleet is None:
+        options = replace(options, service=service.on(os.sched_getaffinity(0)))
+    elif service.port and len(fleet.cpus) > len(fleet.hosts):
+        raise UserError(
+            f"several workers on one machine would use port {service.port} at the same time.",
+            "Start one worker on each machine, or let the server take {port}.",
+        )
+    return _Session(options, reporter, memo, fleet).run()
 
 
 @dataclass
@@ -324,13 +350,16 @@ class _Session:
     options: Options
     reporter: Reporter
     memo: Memo
+    fleet: Fleet | None
 
     def __post_init__(self) -> None:
         options = self.options
         self._created = self.memo.once("created", str, records.now)
-        self._machine = self.memo.once("machine", Machine, machine.describe)
+        self._machine = machine_of(self.fleet, self.memo)
         largest = max(map(extra_environment_bytes, options.allocators))
         self._trial = Trial(options.service, largest, self.memo)
+        fleet = self.fleet
+        self._worker_pool = WorkerPool(fleet, self._trial, self.memo) if fleet else None
         self._provisional_printed = False
 
     def run(self) -> Outcome[Study]:
@@ -353,6 +382,7 @@ class _Session:
             unresolved=self._unresolved,
             memo=self.memo,
             observer=self.reporter,
+            worker_pool=self._worker_pool,
         )
         self.reporter.expect(options.rule.rounds_that_fit(self._round_seconds()))
         try:
@@ -387,7 +417,8 @@ class _Session:
         slot = Slot(Entry(reference), "probe", 0, 1, 0)
         self.reporter.round_started("probe", 1, 1)
         self.reporter.run_started(slot)
-        probe = self._trial.run(slot)
+        pool = self._worker_pool
+        probe = pool.samples([slot])[0] if pool else self._trial.run(slot)
         self.reporter.run_finished(probe)
         if failure := probe.failure:
             output = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
@@ -610,11 +641,11 @@ def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[Resu
             "the server does little work, or has many processes",
             "a longer or heavier load reduces it",
         )
-    if set(served.setup.load_cpus) & set(served.setup.server_cpus):
+    if any(run.is_crowded for _, run in ours):
         yield ResultWarning(
             "shared-processors",
             "the load and the server share processors",
-            "this machine has no others",
+            "there are no others",
             "use a machine with more, or --server-cpus and --load-cpus",
         )
 
