@@ -1,7 +1,5 @@
 """dev/check_layers.py on small trees of sources with planted faults."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -17,7 +15,7 @@ SOUND = {
 }
 
 
-def check(root: Path, files: dict[str, str]) -> tuple[int, str]:
+def check(root, files):
     """The status and the output for a tree with these files."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -26,13 +24,13 @@ def check(root: Path, files: dict[str, str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_sound_sources_pass(tmp_path: Path) -> None:
+def test_sound_sources_pass(tmp_path):
     status, said = check(tmp_path, SOUND)
     assert status == 0, said
     assert "4 files, 0 violations" in said
 
 
-def test_a_header_and_its_source_are_one_unit(tmp_path: Path) -> None:
+def test_a_header_and_its_source_are_one_unit(tmp_path):
     # slabs.cpp -> bins.h and bins.cpp -> slabs.h is a cycle, although no file reaches itself.
     status, said = check(tmp_path, SOUND | {"core/slabs.cpp": '\n#include "core/bins.h"\n'})
     assert status == 1
@@ -42,7 +40,7 @@ def test_a_header_and_its_source_are_one_unit(tmp_path: Path) -> None:
     assert said.count("a cycle") == 1
 
 
-def test_a_longer_cycle_is_found_once(tmp_path: Path) -> None:
+def test_a_longer_cycle_is_found_once(tmp_path):
     files = {
         "os/a.h": '#include "os/b.h"\n',
         "os/b.h": '#include "os/c.h"\n',
@@ -64,7 +62,7 @@ def test_a_longer_cycle_is_found_once(tmp_path: Path) -> None:
         ("os", 601, 1),
     ],
 )
-def test_long_files(tmp_path: Path, folder: str, lines: int, status: int) -> None:
+def test_long_files(tmp_path, folder, lines, status):
     found, said = check(tmp_path, {f"{folder}/long.h": "\n" * lines})
     assert found == status, said
     assert f"longest file: src/{folder}/long.h, {lines} lines" in said
@@ -86,14 +84,14 @@ def test_long_files(tmp_path: Path, folder: str, lines: int, status: int) -> Non
         ("extra/a.h", "", "is in no layer"),
     ],
 )
-def test_layers(tmp_path: Path, name: str, text: str, words: str) -> None:
+def test_layers(tmp_path, name, text, words):
     status, said = check(tmp_path, {name: text})
     assert status == 1
     assert f"src/{name}" in said
     assert words in said
 
 
-def test_no_sources_are_no_success(tmp_path: Path) -> None:
+def test_no_sources_are_no_success(tmp_path):
     status, said = check(tmp_path, {})
     assert status == 1
     assert "is src/ where it should be?" in said

@@ -1,7 +1,5 @@
 """dev/generate: documents that match the table of options, and tables that it cannot read."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -17,31 +15,31 @@ HEADERS = (HEADER, "include/tsmalloc/arena.h", "include/tsmalloc/prefixed.h")
 FILES = ("src/os/options.cpp", *HEADERS, "docs/use.md", *MANUALS)
 
 
-def generate(*arguments: str | Path) -> tuple[int, str]:
+def generate(*arguments):
     done = captured(sys.executable, ROOT / "dev" / "generate", *arguments)
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
-def replace(path: Path, old: str, new: str) -> None:
+def replace(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
 
 
-def test_the_documents_of_this_checkout_are_not_stale() -> None:
+def test_the_documents_of_this_checkout_are_not_stale():
     status, said = generate("--check")
     assert status == 0, said
 
 
-def test_a_new_option_is_missed_and_then_written(checkout: Path) -> None:
+def test_a_new_option_is_missed_and_then_written(checkout):
     replace(
         checkout / "src/os/options.cpp",
         '    {"SHOW"',
@@ -59,7 +57,7 @@ def test_a_new_option_is_missed_and_then_written(checkout: Path) -> None:
     assert generate("--check", checkout) == (0, "")
 
 
-def test_the_manuals_have_the_version(checkout: Path) -> None:
+def test_the_manuals_have_the_version(checkout):
     replace(checkout / HEADER, "VERSION_MAJOR 0", "VERSION_MAJOR 9")
     status, said = generate("--check", checkout)
     assert status == 1
@@ -67,7 +65,7 @@ def test_the_manuals_have_the_version(checkout: Path) -> None:
     assert "use.md" not in said
 
 
-def test_each_function_of_the_headers_is_in_the_manual(checkout: Path) -> None:
+def test_each_function_of_the_headers_is_in_the_manual(checkout):
     page = (checkout / "docs/man/libtsmalloc.3").read_text()
     exported = (ROOT / "src/libc/prefixed.txt").read_text().split()
     headings = "".join(line for line in page.splitlines(True) if line.startswith(".SS "))
@@ -92,9 +90,7 @@ def test_each_function_of_the_headers_is_in_the_manual(checkout: Path) -> None:
         (HEADER, "VERSION_MINOR 1", "VERSION_MINOR one", "TSMALLOC_VERSION_MINOR NUMBER"),
     ],
 )
-def test_what_it_cannot_read_is_named(
-    checkout: Path, name: str, old: str, new: str, words: str
-) -> None:
+def test_what_it_cannot_read_is_named(checkout, name, old, new, words):
     replace(checkout / name, old, new)
     status, said = generate("--check", checkout)
     assert status == 1

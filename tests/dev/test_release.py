@@ -1,7 +1,5 @@
 """dev/release on a small repository: which steps fail, and what a complete run leaves behind."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -20,7 +18,7 @@ echo "$SOURCE_DATE_EPOCH" >"$2/part-0.2.0"
 """
 
 
-def macros(*numbers: int) -> str:
+def macros(*numbers):
     """A header with the version."""
     names = ("MAJOR", "MINOR", "PATCH")
     return "".join(
@@ -29,15 +27,15 @@ def macros(*numbers: int) -> str:
     )
 
 
-def run(checkout: Path, *command: str | Path, typed: str = "") -> tuple[int, str]:
+def run(checkout, *command, typed=""):
     return merged(*command, cwd=checkout, input=typed)
 
 
-def release(checkout: Path, *arguments: str, typed: str = "") -> tuple[int, str]:
+def release(checkout, *arguments, typed=""):
     return run(checkout, sys.executable, checkout / "dev/release", *arguments, typed=typed)
 
 
-def commit(checkout: Path) -> None:
+def commit(checkout):
     run(checkout, "git", "add", "--all")
     name = ("-c", "user.name=t", "-c", "user.email=t@example.org")
     status, said = run(checkout, "git", *name, "commit", "--quiet", "--message", "a change")
@@ -45,7 +43,7 @@ def commit(checkout: Path) -> None:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     """Ready for release 0.2.0; its `make` records its arguments, and fails if asked to."""
     (tmp_path / "dev").mkdir()
     (tmp_path / "packaging/part").mkdir(parents=True)
@@ -69,7 +67,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_dry_run_says_what_is_next_and_does_nothing(checkout: Path) -> None:
+def test_a_dry_run_says_what_is_next_and_does_nothing(checkout):
     status, said = release(checkout, "--check")
     assert status == 0, said
     assert "FAIL" not in said
@@ -88,7 +86,7 @@ def test_a_dry_run_says_what_is_next_and_does_nothing(checkout: Path) -> None:
         ("dev/generate", "import sys\nsys.exit('use.md is stale')\n", "use.md is stale"),
     ],
 )
-def test_a_quick_step_that_fails_is_named(checkout: Path, file: str, text: str, words: str) -> None:
+def test_a_quick_step_that_fails_is_named(checkout, file, text, words):
     (checkout / file).write_text(text)
     commit(checkout)
     status, said = release(checkout, "--check")
@@ -96,7 +94,7 @@ def test_a_quick_step_that_fails_is_named(checkout: Path, file: str, text: str, 
     assert words in said
 
 
-def test_neither_changed_files_nor_a_tag_twice(checkout: Path) -> None:
+def test_neither_changed_files_nor_a_tag_twice(checkout):
     (checkout / "new").write_text("")
     status, said = release(checkout)
     assert status == 1
@@ -109,7 +107,7 @@ def test_neither_changed_files_nor_a_tag_twice(checkout: Path) -> None:
     assert "the tag v0.2.0 exists" in said
 
 
-def test_a_walk_to_the_end_tags(checkout: Path) -> None:
+def test_a_walk_to_the_end_tags(checkout):
     status, said = release(checkout, typed="y\n" * 4)
     assert status == 0, said
     assert (checkout / "dist/SHA256SUMS").is_file()
@@ -118,12 +116,12 @@ def test_a_walk_to_the_end_tags(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("typed", ["", "n\n", "y\ny\nn\n", "y\ny\ny\nn\n"])
-def test_without_every_yes_there_is_no_tag(checkout: Path, typed: str) -> None:
+def test_without_every_yes_there_is_no_tag(checkout, typed):
     assert release(checkout, typed=typed)[0] == 1
     assert run(checkout, "git", "tag") == (0, "")
 
 
-def test_tests_that_fail_end_the_walk(checkout: Path) -> None:
+def test_tests_that_fail_end_the_walk(checkout):
     (checkout / "no-coverage").write_text("")
     commit(checkout)
     status, said = release(checkout, typed="y\n" * 4)
@@ -132,7 +130,7 @@ def test_tests_that_fail_end_the_walk(checkout: Path) -> None:
     assert "made fuzz" not in said
 
 
-def test_the_artefacts_are_built_with_checksums_and_a_bill_of_materials(checkout: Path) -> None:
+def test_the_artefacts_are_built_with_checksums_and_a_bill_of_materials(checkout):
     for _ in range(2):  # what a previous run left there is not an artefact
         status, said = release(checkout, "--build")
         assert status == 0, said
@@ -155,8 +153,8 @@ def test_the_artefacts_are_built_with_checksums_and_a_bill_of_materials(checkout
     ],
 )
 def test_what_fails_ends_the_build_by_name_and_the_folder_is_not_called_whole(
-    checkout: Path, fails: str, words: list[str]
-) -> None:
+    checkout, fails, words
+):
     (checkout / f"no-{fails}").write_text("")
     commit(checkout)
     status, said = release(checkout, "--build")
@@ -165,7 +163,7 @@ def test_what_fails_ends_the_build_by_name_and_the_folder_is_not_called_whole(
     assert not (checkout / "dist/SHA256SUMS").exists()
 
 
-def test_a_snapshot_is_of_any_tree_and_says_so(checkout: Path) -> None:
+def test_a_snapshot_is_of_any_tree_and_says_so(checkout):
     (checkout / "CHANGELOG.md").write_text("")
     assert release(checkout, "--build")[0] == 1
     status, said = release(checkout, "--build", "--snapshot", "--output", "here")
@@ -183,14 +181,14 @@ def test_a_snapshot_is_of_any_tree_and_says_so(checkout: Path) -> None:
         (["--build", "--output", "dev"], "dev is not empty: choose a new directory"),
     ],
 )
-def test_usage(checkout: Path, arguments: list[str], words: str) -> None:
+def test_usage(checkout, arguments, words):
     status, said = release(checkout, *arguments)
     assert status == 1
     assert words in said
     assert said.count("\n") == 1
 
 
-def test_a_tag_of_this_commit_is_no_hindrance(checkout: Path) -> None:
+def test_a_tag_of_this_commit_is_no_hindrance(checkout):
     run(checkout, "git", "tag", "--annotate", "v0.2.0", "--message", "0.2.0")
     assert release(checkout, "--build")[0] == 0
     status, said = release(checkout)
@@ -200,10 +198,10 @@ def test_a_tag_of_this_commit_is_no_hindrance(checkout: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("abidw") is None, reason="needs abigail-tools")
-def test_an_interface_that_breaks_needs_a_new_minor_version(checkout: Path) -> None:
+def test_an_interface_that_breaks_needs_a_new_minor_version(checkout):
     kept = checkout / "packaging/cmake/abi/libtsmalloc.abi"
 
-    def next_release(version: str, source: str) -> tuple[int, str]:
+    def next_release(version, source):
         (checkout / "build").mkdir(exist_ok=True)
         (checkout / "build/library.c").write_text(source)
         compiled = ("gcc", "-g", "-shared", "-fPIC", "build/library.c", "-o", "build/library.so")

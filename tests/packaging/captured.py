@@ -1,17 +1,12 @@
 """Runs commands to completion, and captures their output."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty
 import subprocess
-from typing import Any
 
 
-def captured(
-    *command: object, check: bool = False, timeout: float = 120, **options: Any
-) -> subprocess.CompletedProcess[str]:
+def captured(*command, check=False, timeout=120, **options):
     """The command's words may be paths and numbers; with `check`, it must succeed."""
     words = list(map(str, command))
     return subprocess.run(
@@ -19,7 +14,7 @@ def captured(
     )
 
 
-def merged(*command: object, **options: Any) -> tuple[int, str]:
+def merged(*command, **options):
     """Returns the exit status, and the combined standard output and error."""
     done = subprocess.run(
         list(map(str, command)),
@@ -32,7 +27,7 @@ def merged(*command: object, **options: Any) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def on_terminal(*command: object) -> str:
+def on_terminal(*command):
     """What a command that must succeed prints where its input and output are a terminal."""
     primary, terminal = pty.openpty()
     words = list(map(str, command))

@@ -1,7 +1,5 @@
 """The source archive: what git tracks, independent of the machine and the time."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 
@@ -18,7 +16,7 @@ CLONE = 'umask $0 && git clone -q "$1" "$2" && cp -r "$1/packaging/source" "$2/p
 pytestmark = pytest.mark.long
 
 
-def test_it_has_the_files_that_git_tracks() -> None:
+def test_it_has_the_files_that_git_tracks():
     listed = captured("git", "ls-files", "-z", cwd=ROOT, check=True).stdout
     expected = {f"{NAME}/{name}" for name in listed.split("\0") if name}
     with tarfile.open(artefacts("source") / f"{NAME}.tar.xz") as archive:
@@ -26,7 +24,7 @@ def test_it_has_the_files_that_git_tracks() -> None:
         assert archive.getmember(f"{NAME}/tsmalloc").mode == 0o755
 
 
-def test_built_in_two_places_it_has_the_same_bytes(tmp_path: Path) -> None:
+def test_built_in_two_places_it_has_the_same_bytes(tmp_path):
     made = []
     for umask, zone in (("022", "UTC"), ("077", "Asia/Tokyo")):
         copy = tmp_path / umask

@@ -5,8 +5,6 @@ kernel with eBPF is needed: the tracer is our own debugger, which does what the 
 raises the semaphores, and traps where the notes say.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform
@@ -30,11 +28,11 @@ NOTE = re.compile(
 )
 
 
-def library() -> Path:
+def library():
     return paths.library("libtsmalloc.so")
 
 
-def notes() -> dict[str, tuple[str, str, str]]:
+def notes():
     """Location, semaphore and arguments of each probe."""
     text = captured("readelf", "--notes", library(), check=True).stdout
     found = NOTE.findall(text)
@@ -44,7 +42,7 @@ def notes() -> dict[str, tuple[str, str, str]]:
     }
 
 
-def test_notes() -> None:
+def test_notes():
     found = notes()
     assert set(found) == {"alloc", "free"}
     assert len({semaphore for _, semaphore, _ in found.values()}) == len(found)
@@ -54,7 +52,7 @@ def test_notes() -> None:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the tracer knows x86-64 alone")
-def test_an_attached_tracer_gets_samples(tmp_path: Path) -> None:
+def test_an_attached_tracer_gets_samples(tmp_path):
     found = notes()
     assert found["alloc"][2] == "8@%rdi 8@%rsi 8@%rdx"
     assert found["free"][2] == "8@%rdi"
@@ -66,8 +64,8 @@ def test_an_attached_tracer_gets_samples(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stderr) == (0, "")
 
     phase = 0
-    live: dict[str, int] = {}
-    allocated: dict[int, list[int]] = {}
+    live = {}
+    allocated = {}
     for words in map(str.split, finished.stdout.splitlines()):
         if words[0] == "phase":
             phase = int(words[1])
