@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from captured import captured
+from prompt import ran
 
 LINES = Path(__file__).resolve().parents[2] / "dev" / "lines"
 FILES = {
@@ -20,7 +20,7 @@ FILES = {
 
 
 def lines(*arguments):
-    done = captured(sys.executable, LINES, *arguments)
+    done = ran(sys.executable, LINES, *arguments)
     return done.returncode, [line.split() for line in done.stdout.splitlines()]
 
 

@@ -3,23 +3,16 @@
 import sys
 from pathlib import Path
 
-from captured import captured
+from prompt import ran
+from refusals import mentions
 
 PRICE = Path(__file__).resolve().parents[2] / "dev/price"
 
 
-def price(*arguments):
-    return captured(sys.executable, PRICE, *arguments)
-
-
 def test_a_build_without_the_core_is_named_with_the_remedy(tmp_path):
-    done = price(tmp_path)
-    assert done.returncode == 2
-    assert str(tmp_path / "bin/instruction_calls") in done.stderr
-    assert "cmake --build" in done.stderr
+    said = ran(sys.executable, PRICE, tmp_path, status=2).stderr
+    mentions(said, str(tmp_path / "bin/instruction_calls"), "cmake --build")
 
 
 def test_help_says_what_it_prints():
-    done = price("--help")
-    assert done.returncode == 0
-    assert "core alone" in done.stdout
+    assert "core alone" in ran(sys.executable, PRICE, "--help", status=0).stdout

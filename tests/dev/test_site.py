@@ -1,16 +1,12 @@
 """dev/site/build: links of the pages as the site needs them, and a redirect for each page."""
 
-import importlib.machinery
-import importlib.util
 from pathlib import Path
 
 import pytest
+from prompt import dev_script
 
 ROOT = Path(__file__).resolve().parents[2]
-LOADER = importlib.machinery.SourceFileLoader("build_site", str(ROOT / "dev/site/build"))
-SPEC = importlib.util.spec_from_loader("build_site", LOADER)
-build = importlib.util.module_from_spec(SPEC)
-LOADER.exec_module(build)
+build = dev_script("site/build")
 
 FILES = {
     "docs/use.md",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from captured import captured, merged
+from prompt import merged, ran
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = 2  # the exit status of a build without a required tool
@@ -39,7 +39,7 @@ def artefacts(part):
         if not stamp.is_file() or stamp.read_text() != key:
             stamp.unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
-            done = captured(ROOT / "dev" / "package", part, "--output", folder, timeout=3600)
+            done = ran(ROOT / "dev" / "package", part, "--output", folder, timeout=3600)
             if done.returncode == MISSING:
                 pytest.skip(done.stderr.strip())
             assert done.returncode == 0, f"dev/package {part}:\n{done.stdout}{done.stderr}"

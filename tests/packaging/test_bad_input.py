@@ -6,6 +6,8 @@
 from pathlib import Path
 
 from package_commands import ROOT, try_to_run
+from prompt import script
+from refusals import mentions
 
 # What g++ 8 prints about itself, with a newer one after it.
 OLD_GCC = """#!/bin/sh
@@ -21,9 +23,7 @@ def configure(folder, **environment):
 
 
 def test_an_old_compiler_is_refused_by_name(tmp_path):
-    compiler = tmp_path / "old-g++"
-    compiler.write_text(OLD_GCC)
-    compiler.chmod(0o755)
+    compiler = script(tmp_path / "old-g++", OLD_GCC)
     said = configure(tmp_path, CXX=str(compiler))
     (line,) = [line for line in said.splitlines() if "tsmalloc needs" in line]
     assert f"{compiler} is GNU 8.3" in line
@@ -37,8 +37,7 @@ def test_without_a_compiler_cmake_names_cxx(tmp_path):
     for name in ("cmake", "make", "sh"):
         (tools / name).symlink_to(Path("/usr/bin") / name)
     said = configure(tmp_path, PATH=str(tools))
-    assert "No CMAKE_CXX_COMPILER could be found." in said
-    assert 'the environment\n  variable "CXX"' in said
+    mentions(said, "No CMAKE_CXX_COMPILER could be found.", 'the environment\n  variable "CXX"')
 
 
 def test_a_package_names_all_tools_that_are_missing(tmp_path):

@@ -12,8 +12,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from captured import captured, merged
 from package_commands import ROOT, artefacts
+from prompt import merged, ran, script
+from refusals import mentions
 
 from tsmlab import __version__, paths, tracker
 
@@ -110,9 +111,7 @@ def test_their_own_tests_pass_where_structures_are_checked(workspace):
 
 @pytest.mark.parametrize("features", ["", "tsmalloc/override"])
 def test_their_own_tests_pass_with_musl(workspace, features):
-    where = captured(
-        "rustc", "--print", "target-libdir", "--target", MUSL, check=True
-    ).stdout.strip()
+    where = ran("rustc", "--print", "target-libdir", "--target", MUSL, status=0).stdout.strip()
     if not Path(where).is_dir():
         pytest.skip(f"rustc has no {MUSL}: rustup target add {MUSL}")
     cargo(workspace, "test", "--workspace", "--target", MUSL, "--features", features)
@@ -191,29 +190,25 @@ def refusal(workspace, *arguments, **environment):
 
 
 def test_a_compiler_without_cxx20_is_refused(workspace, tmp_path):
-    compiler = tmp_path / "old-cxx"
-    compiler.write_text(
+    compiler = script(
+        tmp_path / "old-cxx",
         "#!/bin/sh\n"
         'case " $* " in *" -std=c++20 "*) echo "unknown flag" >&2; exit 1;; esac\n'
-        'exec g++ "$@"\n'
+        'exec g++ "$@"\n',
     )
-    compiler.chmod(0o755)
     line = refusal(workspace, CXX=str(compiler))
-    assert f"{compiler} has no -std=c++20" in line
-    assert "needs gcc 12 or clang 16" in line
+    mentions(line, f"{compiler} has no -std=c++20", "needs gcc 12 or clang 16")
 
 
 def test_a_compiler_that_is_not_there_is_named(workspace):
     line = refusal(workspace, CXX="/nowhere/c++")
-    assert "/nowhere/c++" in line
-    assert "install g++, or name a compiler in CXX" in line
+    mentions(line, "/nowhere/c++", "install g++, or name a compiler in CXX")
 
 
 def test_a_compiler_that_fails_is_named(workspace, tmp_path):
-    compiler = tmp_path / "broken-cxx"
     # Every flag is known, and none of our files is compiled.
-    compiler.write_text('#!/bin/sh\ncase "$*" in *override*) exit 1;; esac\nexec g++ "$@"\n')
-    compiler.chmod(0o755)
+    text = '#!/bin/sh\ncase "$*" in *override*) exit 1;; esac\nexec g++ "$@"\n'
+    compiler = script(tmp_path / "broken-cxx", text)
     assert "does not compile tsmalloc" in refusal(workspace, CXX=str(compiler))
 
 
@@ -244,8 +239,7 @@ def test_the_build_names_what_is_missing(tmp_path):
         (["--what"], os.environ["PATH"], 1, "usage"),
         ([], str(tmp_path), 2, "there is no cargo"),
     ):
-        done = captured(*build, *arguments, env={"PATH": path})
-        assert done.returncode == status
+        done = ran(*build, *arguments, env={"PATH": path}, status=status)
         assert expected in done.stderr
         assert done.stderr.count("\n") == 1
 
@@ -267,7 +261,7 @@ pub extern "C" fn sum_of_squares(count: u64) -> u64 {
 
 def names(program, kinds):
     """Symbols of the given kinds."""
-    listed = captured("nm", program, check=True).stdout
+    listed = ran("nm", program, status=0).stdout
     words = (line.split() for line in listed.splitlines())
     return {each[-1] for each in words if len(each) >= 2 and each[-2] in kinds}
 
@@ -334,18 +328,10 @@ def calls_of_malloc(program, tmp_path):
     """How often a search calls the process's malloc."""
     folder = tmp_path / f"{program.name}-counts"
     folder.mkdir()
-    done = captured(
-        program,
-        "--no-config",
-        "--sort=path",
-        "namespace [a-z]+",
-        ROOT / "src",
-        env={
-            "LD_PRELOAD": str(paths.library(tracker.LIBRARY)),
-            tracker.VARIABLE_OF_CALLS: str(folder),
-        },
-        check=True,
-    )
+    search = ("--no-config", "--sort=path", "namespace [a-z]+", ROOT / "src")
+    library = str(paths.library(tracker.LIBRARY))
+    counting = {"LD_PRELOAD": library, tracker.VARIABLE_OF_CALLS: str(folder)}
+    done = ran(program, *search, env=counting, status=0)
     assert "namespace ts {" in done.stdout
     return sum(counts.calls for counts in tracker.read(folder))
 

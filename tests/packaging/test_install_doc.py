@@ -14,8 +14,9 @@ from pathlib import Path
 
 import chroots
 import pytest
-from captured import merged
 from package_commands import ROOT, artefacts, run
+from prompt import merged
+from prompt import script as make_script
 
 TEXT = (ROOT / "docs/install.md").read_text(encoding="utf-8")
 FENCE = re.compile(
@@ -110,8 +111,7 @@ def folder(request, tmp_path):
 def run_section(section, folder):
     tools = folder / ".tools"
     tools.mkdir()
-    (tools / "sudo").write_text(SUDO)
-    (tools / "sudo").chmod(0o755)
+    make_script(tools / "sudo", SUDO)
     kept = CACHES | {name: value for name, value in os.environ.items() if name not in DROPPED}
     kept |= {"HOME": str(folder / "home"), "PATH": f"{tools}:{kept['PATH']}"}
     command = ("bash", "-c", script(section, folder))
@@ -153,8 +153,7 @@ def debian(tmp_path):
     root = chroots.unpack(chroots.archive("minbase"), tmp_path / "root")
     shutil.copytree(packages, root / "work/dist")
     for name, text in (("sudo", SUDO), ("systemctl", "#!/bin/sh\n")):
-        (root / "usr/bin" / name).write_text(text)
-        (root / "usr/bin" / name).chmod(0o755)
+        make_script(root / "usr/bin" / name, text)
     # Recommended packages take minutes to download.
     (root / "etc/apt/apt.conf.d/90tests").write_text('APT::Install-Recommends "0";\n')
     in_debian(root, "apt-get update")

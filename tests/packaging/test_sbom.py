@@ -8,8 +8,8 @@ import tarfile
 import zipfile
 
 import pytest
-from captured import captured
 from package_commands import ROOT, run, try_to_run
+from prompt import ran
 
 from tsmlab import __version__
 
@@ -103,5 +103,5 @@ def test_it_is_valid_cyclonedx(folder, tmp_path):
     if installed.returncode != 0:
         pytest.skip(f"{LIBRARY} cannot be installed: {installed.stderr.splitlines()[-1]}")
     for content, is_valid in ((text, True), (text.replace('"SHA-256"', '"SHA-257"'), False)):
-        done = captured(python, "-c", VALIDATE, input=content)
+        done = ran(python, "-c", VALIDATE, input=content)
         assert (done.returncode == 0) == is_valid, done.stderr

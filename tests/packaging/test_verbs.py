@@ -8,8 +8,8 @@ import site
 import sys
 
 import pytest
-from captured import captured
 from package_commands import ROOT, run
+from prompt import ran
 from verbs import USES, check_use
 
 # What the lab needs comes from this environment.
@@ -36,7 +36,7 @@ def as_a_wheel(prefix, tmp_path_factory):
 def has_other_python():
     """Whether Debian's python3 cannot use this environment's packages."""
     asked = ["/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])"]
-    told = captured(*asked).stdout
+    told = ran(*asked).stdout
     return told.strip() != str(sys.version_info[:2])
 
 

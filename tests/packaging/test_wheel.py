@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from captured import captured
 from package_commands import ROOT, artefacts, run, try_to_run
+from prompt import ran
 from verbs import USES, check_use
 
 LONG = pytest.mark.long
@@ -71,16 +71,8 @@ def pip(environment, python, *words):
     if not environment.exists():
         run(python, "-m", "venv", environment)
     settings = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
-    tool = environment / "bin" / "python"
-    return run(
-        tool,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        *words,
-        HOME=os.environ["HOME"],
-        **settings,
-    )
+    tool = (environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+    return run(*tool, *words, HOME=os.environ["HOME"], **settings)
 
 
 @LONG
@@ -135,16 +127,8 @@ def test_every_verb_works_offline_and_nothing_is_left(number, wheelhouse, tmp_pa
         pytest.skip("no second Python of 3.11 to 3.14 with venv, on the PATH or of pyenv")
     environment = tmp_path / "an environment"
     python = pythons()[number]
-    pip(
-        environment,
-        python,
-        "install",
-        "--quiet",
-        "--no-index",
-        "--find-links",
-        wheelhouse,
-        "tsmalloc",
-    )
+    offline = ("--quiet", "--no-index", "--find-links", wheelhouse)
+    pip(environment, python, "install", *offline, "tsmalloc")
     path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
     for verb in USES:
         work = tmp_path / verb  # uses write files with the same names
@@ -175,13 +159,7 @@ def test_a_missing_file_is_named_with_its_remedy(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     (tmp_path / "tsmlab" / "home" / "lib" / "libtsmalloc.so").unlink()
-    done = captured(
-        sys.executable,
-        "-m",
-        "tsmlab",
-        "lib",
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
-    )
-    assert done.returncode == 1
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    command = (sys.executable, "-m", "tsmlab", "lib")
+    done = ran(*command, cwd=tmp_path, env=environment, status=1)
     assert "-m pip install --force-reinstall" in done.stderr

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from compiled_programs import build
+from prompt import small_disk
 
 from tsmlab import paths
 
-__all__ = ["build"]
+__all__ = ["build", "small_disk"]
 
 
 @pytest.fixture(scope="session")

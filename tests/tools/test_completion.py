@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from captured import captured
+from prompt import ran, script
 
 from tsmlab import cli, paths
 
@@ -29,8 +29,7 @@ def folder(request, tmp_path_factory):
         shutil.copy(paths.tool("tsmalloc"), command)
     else:
         environment = f"PYTHONPATH={shlex.quote(os.pathsep.join(sys.path))}"
-        command.write_text(f'#!/bin/sh\nexec env {environment} {sys.executable} -m tsmlab "$@"\n')
-        command.chmod(0o755)
+        script(command, f'#!/bin/sh\nexec env {environment} {sys.executable} -m tsmlab "$@"\n')
     return folder
 
 
@@ -43,18 +42,12 @@ def shell(request):
 
 def completed(shell, folder, line):
     """The candidates for the last word of a line."""
-    script = IN_BASH.format(scripts=SCRIPTS, line=line)
+    code = IN_BASH.format(scripts=SCRIPTS, line=line)
     if shell == "fish":
         line = line.removesuffix("''")
-        script = f"source {SCRIPTS}/tsmalloc.fish; complete -C {shlex.quote(line)}"
-    done = captured(
-        shell,
-        "-c",
-        script,
-        env={"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)},
-        cwd=folder,
-        check=True,
-    )
+        code = f"source {SCRIPTS}/tsmalloc.fish; complete -C {shlex.quote(line)}"
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
+    done = ran(shell, "-c", code, env=environment, cwd=folder, status=0)
     assert done.stderr == ""
     return {each.split("\t")[0] for each in done.stdout.split("\n")} - {""}
 

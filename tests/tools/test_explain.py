@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from captured import captured
 from compiled_programs import REFUSES
+from prompt import ran
+from refusals import mentions
 
 from tsmlab import paths, tracker
 
@@ -34,7 +35,7 @@ TOOL = paths.tool("tsmalloc")
 
 
 def tell(*arguments, **options):
-    return captured(TOOL, "explain", *arguments, **options)
+    return ran(TOOL, "explain", *arguments, **options)
 
 
 def account_of(process):
@@ -231,7 +232,7 @@ def broken(tmp_path_factory):
 def test_a_slab_of_terabytes_takes_no_time(start, broken, verb):
     process = start(broken, "long", library=None)
     began = time.monotonic()
-    assert "schema" in json.loads(captured(TOOL, verb, "--json", process.pid).stdout)
+    assert "schema" in json.loads(ran(TOOL, verb, "--json", process.pid).stdout)
     assert time.monotonic() - began < 10
 
 
@@ -242,7 +243,7 @@ def test_damaged_structures(start, broken):
         process = start(broken, str(seed), library=None)
         told = tell("--json", process.pid)
         mapped = tell("--map", "--json", process.pid)
-        others = [captured(TOOL, verb, "--json", process.pid) for verb in ("stats", "purge")]
+        others = [ran(TOOL, verb, "--json", process.pid) for verb in ("stats", "purge")]
         process.kill()
         for answer in (told, mapped, *others):
             assert answer.returncode in (0, 2), (seed, answer)
@@ -300,7 +301,7 @@ def test_a_metric_has_one_meaning(start, program):
     process = start(program, "sparse")
     meanings = {}
     for verb in ("explain", "stats"):
-        for line in captured(TOOL, verb, "--prometheus", process.pid).stdout.splitlines():
+        for line in ran(TOOL, verb, "--prometheus", process.pid).stdout.splitlines():
             if line.startswith("# HELP "):
                 _, _, name, meaning = line.split(" ", 3)
                 meanings.setdefault(name, set()).add(meaning)
@@ -477,7 +478,7 @@ def test_an_engine_behind_another_allocator(start, program, build, tmp_path):
 
 def test_another_version(start, program, tmp_path):
     library = tmp_path / "libtsmalloc.so"
-    notes = captured("readelf", "-SW", paths.library("libtsmalloc.so")).stdout
+    notes = ran("readelf", "-SW", paths.library("libtsmalloc.so")).stdout
     fields = next(line for line in notes.splitlines() if ".note.tsmalloc" in line).split("]")[1]
     section = int(fields.split()[3], 16)
     image = bytearray(paths.library("libtsmalloc.so").read_bytes())
@@ -512,10 +513,9 @@ def test_a_process_that_lets_nobody_look(start, build):
         assert account_of(process)["live_bytes"] >= 100
     who = {"user": 65534, "group": 65534, "extra_groups": ()} if is_root else {}
     for verb in ("explain", "purge", "set"):
-        told = captured(TOOL, verb, process.pid, **who)
+        told = ran(TOOL, verb, process.pid, **who)
         assert (told.returncode, told.stdout) == (2, ""), told
-        assert f"process {process.pid}: " in told.stderr
-        assert "--cap-add=SYS_PTRACE" in told.stderr
+        mentions(told.stderr, f"process {process.pid}: ", "--cap-add=SYS_PTRACE")
 
 
 def test_rights_to_see_but_not_to_read(start, program, build):
@@ -523,16 +523,15 @@ def test_rights_to_see_but_not_to_read(start, program, build):
     process = start(program, "little")
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_process_vm_readv")
     for verb in ("explain", "top"):
-        told = captured(refuse, TOOL, verb, process.pid)
+        told = ran(refuse, TOOL, verb, process.pid)
         assert told.returncode == 2
-        assert f"process {process.pid}: " in told.stderr
-        assert "--cap-add=SYS_PTRACE" in told.stderr
+        mentions(told.stderr, f"process {process.pid}: ", "--cap-add=SYS_PTRACE")
 
 
 def test_a_kernel_without_a_scan_of_pages(start, program, build):
     refuse = build("refuse.c", REFUSES, "-DREFUSED=SYS_ioctl")
     process = start(program, "sparse")
-    said = captured(refuse, TOOL, "explain", "--json", process.pid)
+    said = ran(refuse, TOOL, "explain", "--json", process.pid)
     assert json.loads(said.stdout) == account_of(process)
     assert json.loads(said.stdout)["resident"]["files"] > 100_000
 

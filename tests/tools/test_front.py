@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from captured import captured
+from prompt import ran, script
 
 from tsmlab import __version__, cli, paths
 
@@ -18,7 +18,7 @@ LAB = [sys.executable, "-m", "tsmlab"]
 
 def soname(name):
     """The component with the run-time library."""
-    dynamic = captured("readelf", "-d", paths.library(f"lib{name}.so"), check=True)
+    dynamic = ran("readelf", "-d", paths.library(f"lib{name}.so"), status=0)
     return re.search(r"\(SONAME\).*\[(.*)\]", dynamic.stdout)[1]
 
 
@@ -49,8 +49,7 @@ class Prefix:
         (home / "lib").mkdir(parents=True)
         name = "libtsmalloc-lock-best.so"
         (home / "lib" / name).symlink_to(paths.library(name))
-        (home / "tsmalloc-lab").write_text(launcher)
-        (home / "tsmalloc-lab").chmod(0o755)
+        script(home / "tsmalloc-lab", launcher)
 
     def __call__(self, *arguments, **environment):
         return execute([self.front, *arguments], **environment)
@@ -58,7 +57,7 @@ class Prefix:
 
 def execute(command, **environment):
     inherited = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
-    return captured(*command, env=inherited | environment, stdin=subprocess.DEVNULL)
+    return ran(*command, env=inherited | environment, stdin=subprocess.DEVNULL)
 
 
 def expect_line(ended, *parts):
@@ -131,8 +130,7 @@ def strange(folder):
     (folder / "folder").mkdir()
     (folder / "data").write_text("data")
     (folder / "empty").touch(0o755)
-    (folder / "of-nothing").write_text("#!/no/such/interpreter\n")
-    (folder / "of-nothing").chmod(0o755)
+    script(folder / "of-nothing", "#!/no/such/interpreter\n")
 
 
 def test_run_and_lib_are_the_labs(prefix, tmp_path, monkeypatch):

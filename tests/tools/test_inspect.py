@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from captured import captured
+from prompt import ran, script
 
 from tsmlab import paths
 
@@ -12,7 +12,7 @@ SCRIPT = paths.repository_root() / "dev" / "inspect"
 
 def run(*arguments):
     command = [sys.executable, SCRIPT, *map(str, arguments)]
-    return captured(*command, timeout=300)
+    return ran(*command, timeout=300)
 
 
 @pytest.mark.parametrize("part", ["cost", "live", "static", "namespaces", "redis"])
@@ -31,8 +31,7 @@ def test_parts_that_do_not_add_up_are_found(tmp_path):
     (tmp_path / "lib").symlink_to(paths.library_dir())
     tool = tmp_path / "bin" / "tsmalloc"
     tool.parent.mkdir()
-    tool.write_text('#!/bin/sh\necho \'{"resident_bytes": 3, "resident": {"files": 2}}\'\n')
-    tool.chmod(0o755)
+    script(tool, '#!/bin/sh\necho \'{"resident_bytes": 3, "resident": {"files": 2}}\'\n')
     done = run("--build", tmp_path, "--seconds", "1", "--gib", "0.1", "static", "cost")
     assert done.returncode == 1
     assert done.stdout.count("**") == 4

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from captured import captured, merged, on_terminal
-from prompt import wait_until
+from prompt import merged, on_terminal, ran, wait_until
+from refusals import mentions
 
 from tsmlab import paths
 
@@ -78,7 +78,7 @@ def prefork():
 
 
 def tell(*arguments, **options):
-    return captured(paths.tool("tsmalloc"), *arguments, **options)
+    return ran(paths.tool("tsmalloc"), *arguments, **options)
 
 
 def lines_of(*arguments):
@@ -126,8 +126,7 @@ def test_a_group_adds_up_to_its_own_count(group, prefork):
     off = abs(total["pss_anon_bytes"] / anonymous - 1)
     print(f"20 processes: {100 * off:.2f}% off memory.stat, in {cpu:.2f} s of CPU time")
     named = tell("explain", "--cgroup", group.name).stdout
-    assert "20 processes" in named
-    assert "by memory.stat" in named
+    mentions(named, "20 processes", "by memory.stat")
 
 
 def test_a_table_of_known_and_unknown_processes(start, program):

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from captured import captured, on_terminal
-from prompt import wait_until
+from prompt import on_terminal, ran, wait_until
 
 from tsmlab import paths
 
@@ -31,7 +30,7 @@ def program(tmp_path_factory):
 
 
 def tell(verb, *arguments, **options):
-    return captured(paths.tool("tsmalloc"), verb, *arguments, **options)
+    return ran(paths.tool("tsmalloc"), verb, *arguments, **options)
 
 
 def told(verb, *arguments):
