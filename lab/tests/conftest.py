@@ -159,8 +159,8 @@ class World:
         )
 
     @classmethod
-    def outcome(cls, behaviours, executor=None, **changes):
-        executor = executor or SimulatedExecutor(behaviours)
+    def outcome(cls, behaviours, executor=None, interrupt_at_run=None, **changes):
+        executor = executor or SimulatedExecutor(behaviours, interrupt_at_run=interrupt_at_run)
         options = cls.options(list(behaviours), **changes)
         return compare(options, executor, SilentReporter(), NullJournal(executor.clock))
 
