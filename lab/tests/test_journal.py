@@ -344,7 +344,7 @@ def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path):
     (tmp_path / "file").write_text("")
     with Journal.begin(header(), [tmp_path / "file", tmp_path / "good"]) as journal:
         assert journal.path.parent == tmp_path / "good"
-    with refused(str(tmp_path / "file")):
+    with refused(str(tmp_path / "file"), remedy="XDG_STATE_HOME"):
         Journal.begin(header(), [tmp_path / "file"])
 
 

@@ -259,17 +259,6 @@ def test_damaged_structures(start, broken):
     assert 10 < explained < 90
 
 
-def test_another_namespace(start, program):
-    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount"]
-    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("this system lets nobody make namespaces")
-    outer = start(*unshare, program, "small")
-    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text(encoding="ascii")
-    told = tell("--json", children.split()[0])
-    assert told.returncode == 0, told.stderr
-    assert is_about(json.loads(told.stdout)["resident"]["small_blocks"], WHOLE)
-
-
 # --- forms, and one after another ---------------------------------------------------------------
 
 

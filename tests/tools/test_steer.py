@@ -322,6 +322,7 @@ def test_in_another_pid_namespace(start, program):
     ask(outer, "work")
     wait_until(lambda: threads(child).count("tsmalloc") == 1)
     assert json.loads(told("purge", "--json", child))["pid"] == child
+    assert json.loads(told("explain", "--json", child))["resident"]["large_blocks"] >= MB
     assert ask(outer, "check") == "whole"
 
 
