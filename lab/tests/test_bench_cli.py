@@ -77,11 +77,9 @@ def test_a_failure_is_a_row_and_an_exit_status(bench, tmp_path):
     bench(*arguments, "--ignore-failure", "-q")
 
 
-def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, build, tmp_path):
-    source = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
-    nothing = build("nothing.so.c", source, "-shared", "-fPIC")
+def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, waste, tmp_path):
     for name in ("libmine.so", "libtsmalloc.so"):
-        (tmp_path / name).write_bytes(nothing.read_bytes())
+        (tmp_path / name).write_bytes(waste.read_bytes())
     done = bench(
         *("whole", "-r", "3", "--json", "-a", "mine,ours2"),
         *("--allocator", f"mine={tmp_path / 'libmine.so'}"),

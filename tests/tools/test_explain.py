@@ -17,6 +17,7 @@ import pytest
 from compiled_programs import REFUSES
 from prompt import ran
 from refusals import mentions
+from tiny_heap import TINY_HEAP
 
 from tsmlab import paths, tracker
 
@@ -428,36 +429,9 @@ def test_memory_of_the_c_library(start, program):
     assert "tsmalloc run -- PROGRAM" in without_engine(process)
 
 
-FIRST_MALLOC = """
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-static _Alignas(16) char room[64 << 20];
-static size_t used;
-void *malloc(size_t bytes) {
-  const size_t rounded = (bytes + 31) / 16 * 16;
-  if (bytes > sizeof room || used + rounded > sizeof room) return NULL;
-  used += rounded;
-  char *const block = room + used - rounded + 16;
-  ((size_t *)(void *)block)[-1] = bytes;
-  return block;
-}
-void *calloc(size_t count, size_t bytes) {
-  return bytes != 0 && count > SIZE_MAX / bytes ? NULL : malloc(count * bytes);
-}
-void *realloc(void *block, size_t bytes) {
-  void *const moved = malloc(bytes);
-  const size_t before = block != NULL ? ((size_t *)block)[-1] : 0;
-  if (moved != NULL && block != NULL) memcpy(moved, block, before < bytes ? before : bytes);
-  return moved;
-}
-void free(void *block) { (void)block; }
-"""
-
-
 def test_an_engine_behind_another_allocator(start, program, build, tmp_path):
     other = tmp_path / "libjemalloc.so.2"
-    shutil.copy(build("first_malloc.c", FIRST_MALLOC, "-shared", "-fPIC"), other)
+    shutil.copy(build("tiny.c", TINY_HEAP, "-shared", "-fPIC"), other)
     library = f"{other}:{paths.library('libtsmalloc.so')}"
     process = start(program, "little", library=library)
     said = without_engine(process)

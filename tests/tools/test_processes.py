@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -24,12 +23,15 @@ WHOLE = 40_000 * 1024  # in explained_program, "small"
 PREFORK = """
 import os, time
 shared = [bytes(990) for _ in range(20000)]
+filled, fills = os.pipe()
 for i in range(19):
     if os.fork() == 0:
         own = [bytes(990) for _ in range(1000 * i)]
-        os.write(1, b".")
+        os.write(fills, b".")
         time.sleep(600)
         os._exit(0)
+    os.read(filled, 1)
+os.write(1, b"ready\\n")
 time.sleep(600)
 """
 
@@ -51,30 +53,9 @@ def group():
     path.rmdir()
 
 
-@pytest.fixture
-def prefork():
-    started = []
-
-    def run(group=None):
-        library = str(paths.library("libtsmalloc.so"))
-        environment = os.environ | {"LD_PRELOAD": library, "PYTHONMALLOC": "malloc"}
-        joins = f"echo $$ >{group}/cgroup.procs && " if group else ""
-        script = f'{joins}exec "$0" -I -S -c "$1"'
-        process = subprocess.Popen(
-            ["sh", "-c", script, sys.executable, PREFORK],
-            env=environment,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        started.append(process)
-        assert len(process.stdout.read(19)) == 19
-        return process
-
-    yield run
-    for process in started:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+def prefork(start, joins=""):
+    script = f'{joins}exec "$0" -I -S -c "$1"'
+    return start("sh", "-c", script, sys.executable, PREFORK)
 
 
 def tell(*arguments, **options):
@@ -92,8 +73,8 @@ def rollup(pid, key):
     return int(re.search(rf"^{key}: +(\d+) kB", text, re.MULTILINE)[1]) * 1024
 
 
-def test_a_tree_adds_up_to_what_it_has(prefork):
-    root = prefork()
+def test_a_tree_adds_up_to_what_it_has(start):
+    root = prefork(start)
     *rows, total = lines_of("explain", "--json", "--tree", root.pid)
     assert len(rows) == total["processes"] == 20
     assert (total["schema"], total["without_engine"]) == ("tsmalloc-sum/1", 0)
@@ -112,9 +93,9 @@ def test_a_tree_adds_up_to_what_it_has(prefork):
     assert sum(row["resident"]["small_blocks"] for row in rows) > 500 * MB
 
 
-def test_a_group_adds_up_to_its_own_count(group, prefork):
+def test_a_group_adds_up_to_its_own_count(group, start):
     """Within 2% of `anon`, or `rss`, in memory.stat."""
-    prefork(group)
+    prefork(start, f"echo $$ >{group}/cgroup.procs && ")
     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     anonymous = int(stat.get("anon", stat.get("total_rss", "0")))
     began = time.process_time() + sum(os.times()[2:4])
