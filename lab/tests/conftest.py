@@ -170,7 +170,7 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def made_up_trace(tmp_path_factory):
+def trace(tmp_path_factory):
     """A trace of six threads at a time that free each other's objects, start and end."""
     path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
     words = ("events=20000", "threads=6", "seed=3")

@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -238,6 +239,22 @@ def small_disk(tmp_path):
     yield mount
     if disk.is_mount():
         subprocess.run(["umount", disk], check=True)
+
+
+def processes(holds):
+    """The numbers of all processes for whose folder in /proc this holds."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if holds(folder):
+                found.append(int(folder.name))
+    return found
+
+
+def rollup(pid, key):
+    """The kernel's figure of a process's memory, in bytes."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    return int(re.search(rf"^{key}: +(\d+) kB", text, re.MULTILINE)[1]) * 1024
 
 
 def is_alive(pid):

@@ -14,11 +14,6 @@ from tsmlab.traces.replay_results import replays_of
 FITS = ("lock-first", "lock-best", "lock-worst")
 
 
-@pytest.fixture
-def trace(made_up_trace):
-    return made_up_trace
-
-
 def lines(found):
     samples = [s for s in found.comparison.samples if s.failure is None]
     return [sample.measurement["replay"] for sample in samples]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from compiled_programs import REFUSES
-from prompt import ran
+from prompt import ran, rollup
 from refusals import mentions
 from tiny_heap import TINY_HEAP
 
@@ -48,16 +48,6 @@ def account_of(process):
     return answer
 
 
-def bytes_by_kernel(pid, key):
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    lines = [line.split() for line in rollup.splitlines()]
-    return next(int(line[1]) * 1024 for line in lines if line[0] == f"{key}:")
-
-
-def resident_by_kernel(pid):
-    return bytes_by_kernel(pid, "Rss")
-
-
 def faults(pid):
     return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[7]
 
@@ -85,7 +75,7 @@ COUNTS = {"large": (1, 0, 0), "freed": (1, 0, 0), "ended": (1, 2, 1), "waiting":
 @pytest.mark.parametrize("what", PARTS)
 def test_each_part_is_what_the_process_did(start, program, what):
     process = start(program, what)
-    before = resident_by_kernel(process.pid)
+    before = rollup(process.pid, "Rss")
     faults_before = faults(process.pid)
     answer = account_of(process)
     assert faults(process.pid) == faults_before, "looking changes nothing in the process"
@@ -117,7 +107,7 @@ def test_the_end_of_a_huge_page(start, program, monkeypatch):
     """Half of the last huge page belongs to no block."""
     monkeypatch.setenv("TSMALLOC_THP", "always")
     process = start(program, "odd")
-    if bytes_by_kernel(process.pid, "AnonHugePages") == 0:
+    if rollup(process.pid, "AnonHugePages") == 0:
         pytest.skip("this system has no huge pages to give")
     parts = account_of(process)["resident"]
     assert is_about(parts["large_blocks"], 9 * MB)
@@ -130,10 +120,10 @@ def test_what_the_kernel_may_take_is_the_programs_alone(start, program):
     """
     process = start(program, "lazy")
     parts = account_of(process)["resident"]
-    assert is_about(bytes_by_kernel(process.pid, "LazyFree"), 8 * MB)
+    assert is_about(rollup(process.pid, "LazyFree"), 8 * MB)
     assert is_about(parts["other_mappings"], 8 * MB)
     assert sum(parts[part] for part in IN_ENGINE) < 3 * MB
-    assert abs(sum(parts.values()) - resident_by_kernel(process.pid)) <= MB
+    assert abs(sum(parts.values()) - rollup(process.pid, "Rss")) <= MB
 
 
 def test_it_says_what_a_purge_gives(start, program):
@@ -343,9 +333,9 @@ def test_top_asks_again_about_what_was_resident(start, program, number, gone, lo
 
     whole = [next_look() for _ in range(20)]
     assert set(whole) == {64 * MB}
-    by_kernel = resident_by_kernel(process.pid)
+    by_kernel = rollup(process.pid, "Rss")
     process.send_signal(number)
-    while resident_by_kernel(process.pid) > by_kernel - gone:
+    while rollup(process.pid, "Rss") > by_kernel - gone:
         time.sleep(0.001)
     under_way = 2  # samples that had begun
     seen = [next_look() for _ in range(under_way + looks)]
@@ -408,7 +398,7 @@ def without_engine(process):
     assert not answer["engine"]
     parts = answer["resident"]
     assert all(parts[part] == 0 for part in IN_ENGINE)
-    assert abs(answer["resident_bytes"] - resident_by_kernel(process.pid)) <= MB
+    assert abs(answer["resident_bytes"] - rollup(process.pid, "Rss")) <= MB
     assert parts["files"] > 100_000
     told = tell(process.pid)
     assert (told.returncode, told.stderr) == (0, "")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from prompt import merged, on_terminal, ran, wait_until
+from prompt import merged, on_terminal, ran, rollup, wait_until
 from refusals import mentions
 
 from tsmlab import paths
@@ -66,11 +66,6 @@ def lines_of(*arguments):
     told = tell(*arguments)
     assert (told.returncode, told.stderr) == (0, ""), told
     return [json.loads(line) for line in told.stdout.splitlines()]
-
-
-def rollup(pid, key):
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    return int(re.search(rf"^{key}: +(\d+) kB", text, re.MULTILINE)[1]) * 1024
 
 
 def test_a_tree_adds_up_to_what_it_has(start):
