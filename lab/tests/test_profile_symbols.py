@@ -246,9 +246,6 @@ def test_another_build_is_not_used(program, tmp_path):
     assert "abababababab" in note
 
 
-WITHOUT_ID = "-Wl,--build-id=none"
-
-
 @pytest.mark.parametrize(
     ("before", "after"), [("none", "none"), ("none", "sha1"), ("sha1", "none")]
 )
@@ -268,7 +265,7 @@ def test_a_build_that_replaced_the_profiled_one_is_not_used(tmp_path, before, af
 
 
 def test_names_that_no_build_id_verifies_are_marked(tmp_path):
-    profile = profile_of(compiled(tmp_path, WITHOUT_ID), tmp_path / "p.pb")
+    profile = profile_of(compiled(tmp_path, "-Wl,--build-id=none"), tmp_path / "p.pb")
     notes = check_whole(profile)
     assert sum("unverified" in note for note in notes) == 2
     assert any("-Wl,--build-id" in note for note in notes)

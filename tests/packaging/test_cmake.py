@@ -35,18 +35,12 @@ def configure(build, *options):
     run("cmake", "-S", PROJECT, "-B", build, *options)
 
 
-def build_and_run(build):
-    """The output of each program of the project."""
-    run("cmake", "--build", build, "--parallel", "2")
-    for program in (*build.glob("c_*"), *build.glob("cxx_*")):
-        yield program.name, run(program).strip()
-
-
 def expect_all_served(build, *, secure="libtsmalloc-secure.so.0"):
     """Checks that each program that was built gets its memory from where its form says."""
-    said = dict(build_and_run(build))
-    assert said, "no program was built"
-    for program, words in said.items():
+    run("cmake", "--build", build, "--parallel", "2")
+    programs = (*build.glob("c_*"), *build.glob("cxx_*"))
+    assert programs, "no program was built"
+    for program, words in ((path.name, run(path).strip()) for path in programs):
         assert "ours" in words, f"{program}: {words}"
         language, form = program.split("_")
         if form != "classic":

@@ -72,11 +72,6 @@ def prefix(tmp_path):
     return Prefix(tmp_path / "prefix")
 
 
-def mapped(output):
-    """Our libraries in the /proc/self/maps that a program printed."""
-    return set(re.findall(r"\S*/(libtsmalloc\S*)", output))
-
-
 @pytest.mark.parametrize(
     ("name", "library"),
     [
@@ -92,8 +87,9 @@ def test_run_preloads_what_lib_prints(prefix, name, library):
     printed = prefix("lib", *name).stdout
     assert Path(printed.strip()).samefile(paths.library(f"lib{library}.so"))
     assert prefix("run", *name, "--", "sh", "-c", 'echo "$LD_PRELOAD"').stdout == printed
-    program = prefix("run", *name, "--", "cat", "/proc/self/maps").stdout
-    assert mapped(program) == {paths.library(f"lib{library}.so").resolve().name}
+    maps = prefix("run", *name, "--", "cat", "/proc/self/maps").stdout
+    mapped = set(re.findall(r"\S*/(libtsmalloc\S*)", maps))
+    assert mapped == {paths.library(f"lib{library}.so").resolve().name}
 
 
 def test_a_prefix_may_be_moved_and_linked_to(prefix, tmp_path):
