@@ -204,6 +204,14 @@ def script(path, text):
     return path
 
 
+def write_files(root, files):
+    """Writes text files by their paths below a folder, which it returns."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
 def wait_until(condition):
     """Returns when the condition holds; fails if that takes too long."""
     give_up = time.monotonic() + 60

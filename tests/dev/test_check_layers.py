@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from prompt import ran
+from prompt import ran, write_files
 from refusals import mentions
 
 CHECK = Path(__file__).resolve().parents[2] / "dev" / "check_layers.py"
@@ -18,10 +18,7 @@ SOUND = {
 
 def check(root, files, status=1):
     """The output for a tree with these files, which must end with this status."""
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    done = ran(sys.executable, CHECK, root, status=status)
+    done = ran(sys.executable, CHECK, write_files(root, files), status=status)
     return done.stdout + done.stderr
 
 
