@@ -159,8 +159,8 @@ class World:
         )
 
     @classmethod
-    def outcome(cls, behaviours, executor=None, **changes):
-        executor = executor or SimulatedExecutor(behaviours)
+    def outcome(cls, behaviours, executor=None, interrupt_at_run=None, **changes):
+        executor = executor or SimulatedExecutor(behaviours, interrupt_at_run=interrupt_at_run)
         options = cls.options(list(behaviours), **changes)
         return compare(options, executor, SilentReporter(), NullJournal(executor.clock))
 
@@ -170,7 +170,7 @@ class World:
 
 
 @pytest.fixture(scope="session")
-def made_up_trace(tmp_path_factory):
+def trace(tmp_path_factory):
     """A trace of six threads at a time that free each other's objects, start and end."""
     path = tmp_path_factory.mktemp("traces") / "made-up.tstrace"
     words = ("events=20000", "threads=6", "seed=3")

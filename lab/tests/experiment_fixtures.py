@@ -1,12 +1,13 @@
 """Simulated experiments: programs that take no time, and samples with known results."""
 
+import json
 import math
 import random
 from pathlib import Path
 
 from conftest import Behaviour, SimulatedExecutor, World
 
-from tsmlab import experiments
+from tsmlab import experiments, records
 from tsmlab.analysis import Question, analyse, at_points
 from tsmlab.definition import AnalysisRequest, Definition
 from tsmlab.experiments import Options, Plan
@@ -14,6 +15,7 @@ from tsmlab.journal import NullJournal
 from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
 from tsmlab.progress import SilentReporter
+from tsmlab.records import CHECKSUM
 from tsmlab.results import Comparison, Failure, Sample, SweepPoint
 from tsmlab.sweep import Parameter, points_of
 
@@ -149,6 +151,19 @@ def go_on(
         observers=observers,
         warm=lambda size: size,
     )
+
+
+def timeless(results):
+    """Without the time of day, and the load of the machine; clocks of two sessions differ in their
+    last digits."""
+    dropped = {"created", "started_seconds", "time_budget_seconds", "load_at_start", "warnings"}
+
+    def strip(value):
+        if isinstance(value, dict):
+            return {k: strip(v) for k, v in value.items() if k not in {*dropped, CHECKSUM}}
+        return [strip(v) for v in value] if isinstance(value, list) else value
+
+    return strip(json.loads(records.to_json(results)))
 
 
 # --- samples without runs -------------------------------------------------------------------------

@@ -1,7 +1,11 @@
 """Runs the lab from the command line, for tests of its verbs, with results in the test's folder."""
 
+import contextlib
+import importlib.machinery
 import importlib.util
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -122,12 +126,41 @@ def start(*words, **more):
 
 def ran(*command, status=None, timeout=180, **more):
     """Runs any command, which must end with this status if one is given; returns its output as
-    text."""
+    text. The command's words may be paths and numbers."""
+    words = list(map(str, command))
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=timeout, **more
+        words, capture_output=True, text=True, check=False, timeout=timeout, **more
     )
     assert status in (None, done.returncode), done.stdout + done.stderr
     return done
+
+
+def merged(*command, **options):
+    """Returns the exit status, and the combined standard output and error."""
+    done = subprocess.run(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        **options,
+    )
+    return done.returncode, done.stdout
+
+
+def on_terminal(*command):
+    """What a command that must succeed prints where its input and output are a terminal."""
+    primary, terminal = pty.openpty()
+    words = list(map(str, command))
+    with subprocess.Popen(words, stdin=terminal, stdout=terminal) as running:
+        os.close(terminal)
+        said = b""
+        with contextlib.suppress(OSError):
+            while piece := os.read(primary, 1 << 16):
+                said += piece
+    os.close(primary)
+    assert running.returncode == 0
+    return said.decode()
 
 
 def run_alone(*words, status=0, **more):
@@ -171,6 +204,14 @@ def script(path, text):
     return path
 
 
+def write_files(root, files):
+    """Writes text files by their paths below a folder, which it returns."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
 def wait_until(condition):
     """Returns when the condition holds; fails if that takes too long."""
     give_up = time.monotonic() + 60
@@ -179,13 +220,49 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
-def dev_script(name):
+def dev_script(path):
     """A script of dev/, as a module."""
-    spec = importlib.util.spec_from_file_location(name, repository_root() / "dev" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    name = path.removesuffix(".py").replace("-", "_")
+    loader = importlib.machinery.SourceFileLoader(name, str(repository_root() / "dev" / path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     sys.modules[name] = module  # dataclasses look it up there
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """small_disk(size) is a folder with a file system of its own."""
+    disk = tmp_path / "disk"
+
+    def mount(size):
+        disk.mkdir()
+        if (
+            os.geteuid()
+            or ran("mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk).returncode
+        ):
+            pytest.skip("mounting a small file system needs root, and a container that allows it")
+        return disk
+
+    yield mount
+    if disk.is_mount():
+        subprocess.run(["umount", disk], check=True)
+
+
+def processes(holds):
+    """The numbers of all processes for whose folder in /proc this holds."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if holds(folder):
+                found.append(int(folder.name))
+    return found
+
+
+def rollup(pid, key):
+    """The kernel's figure of a process's memory, in bytes."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    return int(re.search(rf"^{key}: +(\d+) kB", text, re.MULTILINE)[1]) * 1024
 
 
 def is_alive(pid):

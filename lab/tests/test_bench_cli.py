@@ -77,11 +77,9 @@ def test_a_failure_is_a_row_and_an_exit_status(bench, tmp_path):
     bench(*arguments, "--ignore-failure", "-q")
 
 
-def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, build, tmp_path):
-    source = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
-    nothing = build("nothing.so.c", source, "-shared", "-fPIC")
+def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, waste, tmp_path):
     for name in ("libmine.so", "libtsmalloc.so"):
-        (tmp_path / name).write_bytes(nothing.read_bytes())
+        (tmp_path / name).write_bytes(waste.read_bytes())
     done = bench(
         *("whole", "-r", "3", "--json", "-a", "mine,ours2"),
         *("--allocator", f"mine={tmp_path / 'libmine.so'}"),
@@ -99,11 +97,17 @@ def test_the_list_says_what_each_workload_stresses(bench):
     assert rows[1].rstrip().endswith("what whole stresses")
 
 
-def test_a_missing_program_is_named(bench, tmp_path):
-    text = ENTRY.format(name="gone", time="wall").replace("./work", "./gone")
+def test_all_missing_programs_are_named_at_once(bench, work, tmp_path):
+    (tmp_path / "there").symlink_to(work)
+    (tmp_path / "closed").write_text("")
+    text = "".join(
+        ENTRY.format(name=name, time="wall").replace("./work", f"./{name}")
+        for name in ("there", "closed", "gone")
+    )
     (tmp_path / "suite.toml").write_text(text)
-    done = bench("--suite", tmp_path / "suite.toml", status=1)
-    mentions(done.stderr, "gone", str(tmp_path))
+    said = bench("--suite", tmp_path / "suite.toml", status=1).stderr
+    mentions(said, "closed, gone", str(tmp_path), "one of tsmalloc's own: ")
+    assert "there," not in said
 
 
 def test_json_on_stdout_is_all_of_it(bench, tmp_path):

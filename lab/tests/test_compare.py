@@ -82,22 +82,18 @@ def test_output_that_varies_by_itself_fails_nobody():
 
 def test_ctrl_c_keeps_what_was_measured():
     behaviours = {"glibc": Behaviour(), "a": Behaviour(seconds=0.05)}
-    executor = SimulatedExecutor(behaviours, interrupt_at_run=15)
-    comparison = World.comparison(behaviours, executor=executor)
+    comparison = World.comparison(behaviours, interrupt_at_run=15)
     assert comparison.interrupted
     assert len(comparison.samples) == 15
     assert comparison.analysis.rounds == 4
     a = next(r for r in comparison.analysis.rows if r.allocator == "a")
     assert a.metrics[TIME].ratio.pairs >= 3
-    behaviours = {"glibc": Behaviour(), "a": Behaviour()}
-    executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
-    comparison = World.comparison(behaviours, executor=executor)
+    comparison = World.comparison(behaviours, interrupt_at_run=2)
     assert comparison.interrupted
     assert comparison.analysis.rounds == 0
     assert all(not row.metrics for row in comparison.analysis.rows)
-    behaviours = {"glibc": Behaviour()}
     with pytest.raises(KeyboardInterrupt):
-        World.comparison(behaviours, executor=SimulatedExecutor(behaviours, interrupt_at_run=0))
+        World.comparison(behaviours, interrupt_at_run=0)
 
 
 def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path):
@@ -286,6 +282,7 @@ def test_every_metric_is_read_with_its_unit_and_judged():
     assert comparison.analysis.primary_metric == CUSTOM
     specs = {spec.key: spec for spec in comparison.metrics}
     assert (specs[CUSTOM].unit, specs["custom2"].unit) == ("seconds", "count")
+    assert (comparison.output_comparable, comparison.failed_rows) == (None, [])
     row = next(r for r in comparison.analysis.rows if r.allocator == "a")
     assert row.metrics[CUSTOM].median == pytest.approx(174e-6)
     assert row.metrics["custom2"].median == pytest.approx(45_900)

@@ -2,7 +2,6 @@
 clear message, a remedy and the right exit status.
 """
 
-import contextlib
 import json
 import os
 import pty
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import prompt
 import pytest
-from prompt import kept, stop_after
+from prompt import kept, processes, stop_after
 from refusals import mentions
 
 from tsmlab import study
@@ -237,16 +236,6 @@ def test_a_state_folder_that_cannot_be_written_is_replaced(work, compare, tmp_pa
 # --- interrupts and terminals --------------------------------------------------------------------
 
 
-def processes_of(program):
-    """All processes that run the program."""
-    found = []
-    for executable in Path("/proc").glob("[0-9]*/exe"):
-        with contextlib.suppress(OSError):
-            if executable.readlink() == program:
-                found.append(executable.parent.name)
-    return found
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_keeps_what_was_measured(work, environment, tmp_path, number):
     arguments = ["-a", "glibc", "-w", "0", "-r", "50", "--no-doctor"]
@@ -261,7 +250,7 @@ def test_an_interrupt_keeps_what_was_measured(work, environment, tmp_path, numbe
     found = kept(tmp_path).comparison
     assert found.stop.reason == "interrupted"
     assert any(s.phase == "measured" for s in found.samples)
-    assert processes_of(work) == []
+    assert processes(lambda folder: (folder / "exe").readlink() == work) == []
     assert "tsmalloc compare --resume\n" in stderr
 
 
@@ -317,7 +306,7 @@ def test_ctrl_c_on_a_terminal_ends_everything(work, environment, tmp_path):
     assert os.waitstatus_to_exitcode(status) == 130, shown
     mentions(shown, "\x1b[", "round", "interrupted")
     assert len(saved(tmp_path)) == 1
-    assert processes_of(work) == []
+    assert processes(lambda folder: (folder / "exe").readlink() == work) == []
 
 
 def read_until(terminal, text, seconds):

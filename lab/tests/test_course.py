@@ -20,7 +20,7 @@ HOLE = 40
 FAR = 65536  # a larger gap is not a hole, but separates parts of the address space
 
 
-movies = dev_script("movies")
+movies = dev_script("movies.py")
 
 
 # --- the contents of a page -----------------------------------------------------------------------

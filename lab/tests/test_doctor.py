@@ -182,36 +182,27 @@ def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
     assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})
 
 
-def foreign_copy(program, target, mode):
-    """A copy that belongs to another user and has these mode bits."""
-    shutil.copy(program, target)
-    if os.getuid() == 0:
-        os.chown(target, NOBODY, NOBODY)
-    target.chmod(mode)
-    return target
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
 @pytest.mark.parametrize(("code", "bit"), [("setuid", stat.S_ISUID), ("setgid", stat.S_ISGID)])
 def test_programs_that_change_rights(build, tmp_path, code, bit):
     if os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
         pytest.skip("set-id bits have no effect in the folder for temporary files")
-    program = foreign_copy(build("plain"), tmp_path / "privileged", 0o755 | bit)
+    program = shutil.copy(build("plain"), tmp_path / "privileged")
+    os.chown(program, NOBODY, NOBODY)
+    program.chmod(0o755 | bit)
     diagnosis = diagnose([str(program)])
     assert [f.code for f in diagnosis.fatal] == [code]
     assert "AT_SECURE" in finding(diagnosis, code).message
 
 
 def test_own_setuid_bit_changes_nothing(build, tmp_path):
-    program = tmp_path / "mine"
-    shutil.copy(build("plain"), program)
+    program = shutil.copy(build("plain"), tmp_path / "mine")
     program.chmod(0o4755)
     assert diagnose([str(program)]).preloadable
 
 
 def test_file_capabilities(build, tmp_path, monkeypatch):
-    program = tmp_path / "capable"
-    shutil.copy(build("plain"), program)
+    program = shutil.copy(build("plain"), tmp_path / "capable")
     monkeypatch.setattr(os, "getxattr", lambda *_: b"\1")
     monkeypatch.setattr(os, "getuid", lambda: NOBODY)
     monkeypatch.setattr(doctor.stat, "S_ISUID", 0)  # the copy belongs to another user now
@@ -259,8 +250,7 @@ def test_script_is_followed(tmp_path):
     ],
 )
 def test_runtimes_with_heaps_of_their_own(build, tmp_path, monkeypatch, name, variable, code):
-    program = tmp_path / name
-    shutil.copy(build("plain"), program)
+    program = shutil.copy(build("plain"), tmp_path / name)
     monkeypatch.delenv("PYTHONMALLOC", raising=False)
     diagnosis = diagnose([str(program)])
     assert codes(diagnosis) == {"dynamic": "ok", code: "note"}
@@ -343,8 +333,7 @@ def test_library_that_serves_nothing_is_found_out(build):
 
 
 def test_runtime_behind_a_script_is_noted(build, tmp_path, tiny_heap):
-    program = tmp_path / "node"
-    shutil.copy(build("plain"), program)
+    program = shutil.copy(build("plain"), tmp_path / "node")
     diagnosis = diagnose(["sh", "-c", f"{program}; true"], allocators=[tiny_heap])
     assert codes(diagnosis)["javascript"] == "note"
 

@@ -5,8 +5,6 @@ is given here. (docs/install.md runs as a whole in tests/packaging/test_install_
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -60,7 +58,7 @@ NOT_RUN = {
 }
 
 
-def commands(block: str) -> list[list[str]]:
+def commands(block):
     """The simple commands of a block, as lists of words; those in $(...) separately as well."""
     found = []
     for line in HERE_DOCUMENT.sub("", block).replace("\\\n", " ").splitlines():
@@ -74,13 +72,13 @@ def commands(block: str) -> list[list[str]]:
     return [stripped for words in found if (stripped := without_prefix(words))]
 
 
-def without_prefix(words: list[str]) -> list[str]:
+def without_prefix(words):
     while words and (words[0] in ("sudo", ".") or re.match(r"[A-Z_]+=", words[0])):
         words = words[2:] if words[0] == "." else words[1:]
     return words
 
 
-def parse(command: click.Command, words: list[str]) -> None:
+def parse(command, words):
     """Raises click's error for an option that does not exist, lacks its value or does not take it,
     or an unknown verb. Files need not exist."""
     context = click.Context(command, **command.context_settings)
@@ -96,7 +94,7 @@ def parse(command: click.Command, words: list[str]) -> None:
         parse(verb, rest)
 
 
-def try_natively(words: list[str]) -> int:
+def try_natively(words):
     """The exit status of the native command, for a process and a program that do not exist."""
     at = words.index("--") if "--" in words else len(words)
     pids = [NO_SUCH_PID if word in ("PID", "1") else word for word in words[:at]]
@@ -106,13 +104,13 @@ def try_natively(words: list[str]) -> int:
     ).returncode
 
 
-def is_native(words: list[str]) -> bool:
+def is_native(words):
     """Whether the native command handles it: the lab handles `profile` with files."""
     of_files = ("show", "diff", "leaks", "flame", "folded", "symbolize")
     return words[0] in cli.NATIVE or (words[0] == "profile" and words[1] not in of_files)
 
 
-def commands_of(document: Path) -> Iterator[list[str]]:
+def commands_of(document):
     for block in BLOCK.findall(document.read_text(encoding="utf-8")):
         yield from commands(block)
 

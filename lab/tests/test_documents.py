@@ -12,8 +12,8 @@ from tsmlab import paths
 ROOT = paths.repository_root()
 
 
-standing = prompt.dev_script("standing")
-check_links = prompt.dev_script("check_links")
+standing = prompt.dev_script("standing.py")
+check_links = prompt.dev_script("check_links.py")
 
 FOLDER = "docs"  # split, since the check itself reads this file
 TABLE = """

@@ -62,14 +62,6 @@ def experiment(tsmalloc):
     return partial(tsmalloc, "experiment")
 
 
-def kept(tmp_path):
-    """The saved results, in the order of writing. (Names from the same second, which a resumed
-    study also has, end with process IDs, which wrap around.)"""
-    state = tmp_path / "state" / "tsmalloc" / "results"
-    found = sorted(state.glob("*-experiment-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [experiments.read(path) for path in found]
-
-
 def runs(found):
     return [run for run in found.parts[0].samples if run.phase == "measured"]
 
@@ -87,7 +79,7 @@ def test_without_strace_its_package_is_named(experiment, folder, tmp_path):
     where = {"PATH": str(tmp_path / "empty")}
     run = ("run", "--file", folder / "plain.toml", "-a", "glibc", "-r", "3")
     assert "sudo apt install strace" in experiment(*run, **where).stderr
-    (found,) = kept(tmp_path)
+    found = prompt.kept(tmp_path)
     causes = found.parts[0].causes
     assert causes
     assert all("sudo apt install strace" in note for each in causes for note in each.notes)
@@ -102,7 +94,7 @@ def test_an_experiment_from_its_file_to_its_answer(experiment, folder, tmp_path)
         *("--export-csv", tmp_path / "runs.csv", "--export-markdown", tmp_path / "table.md"),
         *("--export-json", tmp_path / "all.json"),
     )
-    (found,) = kept(tmp_path)
+    found = prompt.kept(tmp_path)
     assert experiments.read(tmp_path / "all.json") == found
     assert (found.parts[0].settings.seed, len(runs(found))) == (5, 2 * 3 * 3)
     assert all(run.values["time_seconds"] > 0.0 for run in runs(found))
@@ -126,7 +118,7 @@ def test_a_failure_is_a_row_and_an_exit_status(experiment, folder, tmp_path):
     arguments = ("run", "--file", folder / "fail.toml", "--no-causes")
     done = experiment(*arguments, status=2)
     mentions(done.stdout, "FAILED tsmalloc at digits=5: exit 3 (2 of 2 runs", "| FAILED: not today")
-    (found,) = kept(tmp_path)
+    found = prompt.kept(tmp_path)
     assert len(runs(found)) == 2 * (2 * 2 + 2)  # after two rounds there is nothing left to compare
     experiment(*arguments, "--ignore-failure", "-q")
 
@@ -142,12 +134,13 @@ def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
     assert 5 <= before < 26
     assert process.returncode == 130, said
     assert "tsmalloc experiment run --resume\n" in said
-    (partial,) = kept(tmp_path)
+    partial = prompt.kept(tmp_path)
     assert (partial.interrupted, len(partial.parts[0].samples)) == (True, before)
-    done = experiment("run", "--resume")
+    done = experiment("run", "--resume", "--json")
     assert str(journal) in done.stderr
     assert not journal.exists()
-    resumed = kept(tmp_path)[-1]
+    assert len(list((tmp_path / "state").rglob("*.json"))) == 2
+    resumed = from_json(done.stdout)
     # An uninterrupted run of the same seed has the same structure.
     whole = experiment(*start, "--json", "-q")
     assert without_times(resumed) == without_times(from_json(whole.stdout))

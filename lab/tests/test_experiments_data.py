@@ -100,7 +100,8 @@ def test_what_files_and_analyses_may_say_is_documented():
     counted = set(re.findall(r'\{"(\w+)", [^}]*Event::', table))
     assert len(counted) > 20
     assert counted <= documented("Counts")
-    keys = {f"[[{key}]]" if key in TABLES else key for key in experiments.KEYS}
+    tables = ("parameter", "metric", "analysis", "reported")
+    keys = {f"[[{key}]]" if key in tables else key for key in experiments.KEYS}
     part = reference().split("## The file\n", 1)[1].split("\n## ", 1)[0]
     assert {key for key in keys if f"`{key}`" not in part} == set()
 
@@ -130,6 +131,3 @@ def test_the_example_of_the_guide_is_an_experiment(tmp_path):
     definition = experiments.read_file(file)
     assert len(points_of(definition.parameters)) == 3
     assert '"x" x 10 for' in filled(definition.arguments[1], {"length": 10})
-
-
-TABLES = {"parameter", "metric", "analysis", "reported"}

@@ -11,26 +11,11 @@ import shutil
 import prompt
 import pytest
 from refusals import mentions
+from tiny_heap import TINY_HEAP
 
 from tsmlab import allocators, cli, fetch, fetched, paths, records
 from tsmlab.errors import UserError
 
-# Uses the C library's malloc; with NOTHING it does not define malloc at all.
-SOURCE = """
-#include <stddef.h>
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
-extern void __libc_free(void *);
-#ifndef NOTHING
-void *malloc(size_t n) { return __libc_malloc(n); }
-void *calloc(size_t n, size_t m) { return __libc_calloc(n, m); }
-void *realloc(void *p, size_t n) { return __libc_realloc(p, n); }
-void free(void *p) { __libc_free(p); }
-#else
-int nothing;
-#endif
-"""
 CARGO = """#!/bin/sh
 [ "$*" = "vendor --quiet vendor" ] || exit 9
 [ -f src/lib.rs ] || exit 9
@@ -45,7 +30,7 @@ PINNED = hashlib.sha256(b"tiny").hexdigest()
 TABLE = f"""
 [[peer]]
 name = "tiny"
-summary = "the C library's, once more"
+summary = "it frees nothing"
 crate = "tiny-sys"
 version = "1.2.0"
 sha256 = "{PINNED}"
@@ -63,7 +48,7 @@ def run(tmp_path, monkeypatch, capfd):
     """run(*arguments, status=0) returns the verb's out and err, in a world with the crate tiny-sys
     and a cargo that knows no other."""
     (tmp_path / "crate").mkdir()
-    (tmp_path / "crate" / "tiny.c").write_text(SOURCE)
+    (tmp_path / "crate" / "tiny.c").write_text(TINY_HEAP)
     (tmp_path / "bin").mkdir()
     prompt.script(tmp_path / "bin" / "cargo", CARGO)
     (tmp_path / "fetch.toml").write_text(TABLE)
@@ -165,7 +150,7 @@ def test_a_build_that_fails_leaves_its_log_and_nothing_else(run, tmp_path):
 
 
 def test_what_a_build_does_not_make_is_not_kept(run, tmp_path):
-    (tmp_path / "crate" / "tiny.c").write_text("#define NOTHING\n" + SOURCE)
+    (tmp_path / "crate" / "tiny.c").write_text("int nothing;\n")
     err = run("tiny", "-q", status=1).err
     assert "tiny-7.0" in err
     assert in_cache() == []

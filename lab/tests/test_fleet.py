@@ -259,10 +259,6 @@ def like(crowd, expected, *machines):
     return Fleet(client, expected, {}, crowd.size, dict(os.environ), list(machines))
 
 
-def worker_processes():
-    return [int(pid) for pid in distributed.default_client().run(os.getpid).values()]
-
-
 def replay_options(traces, names, schedules):
     available = allocators.discover(versions=False)
     chosen = [allocators.find(name, available) for name in names]
@@ -370,9 +366,9 @@ def test_a_worker_that_dies_costs_its_round_only(tmp_path, monkeypatch, asked, w
 
 def kill_one_worker(journal, lines):
     """Once this many lines are in the journal."""
-    victims = worker_processes()
+    victim, *_ = distributed.default_client().run(os.getpid).values()
     prompt.wait_until(lambda: journal.read_text().count("\n") > lines)
-    os.kill(victims[0], signal.SIGKILL)
+    os.kill(victim, signal.SIGKILL)
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -525,19 +521,12 @@ def test_an_interrupted_study_goes_on_with_what_is_missing(tsmalloc, waste, envi
     (part,) = json.loads(done.stdout)["parts"]
     samples = [s for s in part["samples"] if s["phase"] == "measured"]
     assert len(samples) == 12 * 3
-    assert left_behind(process.pid) == []
 
+    def is_left(folder):
+        state, _, _, session, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
+        return session == str(process.pid) and state != "Z"
 
-def left_behind(session):
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(stat.parent.name)
-    return found
+    assert prompt.processes(is_left) == []
 
 
 # --- mismatches -----------------------------------------------------------------------------------

@@ -147,12 +147,6 @@ def test_a_failure_is_neither_a_pass_nor_a_regression():
     assert "FAILED candidate: SIGSEGV" in texts.report(results, 120)
 
 
-def test_without_a_baseline_it_is_only_measured():
-    results = judged(Behaviour())
-    assert verdict_of_all(results) == "measured"
-    assert {each.verdict for each in results.gate.rows} == {"measured"}
-
-
 # --- saved baselines ------------------------------------------------------------------------------
 
 
@@ -195,7 +189,6 @@ def test_what_is_no_baseline_is_named(tmp_path):
     none = replace(kept, parts=[replace(kept.comparison, samples=[])])
     for text, words in (
         ("{", "JSON"),
-        ('{"schema": "tsmalloc-gate/1"}', "tsmalloc-gate/1"),
         (records.to_json(Study.of("compare", kept.parts)), "`tsmalloc compare`"),
         (records.to_json(none), "no successful run"),
     ):

@@ -37,6 +37,7 @@ def test_a_baseline_is_made_and_judged_by(tsmalloc, work, tmp_path):
     base = tmp_path / "base.json"
     done = tsmalloc("gate", "-r", "6", "--export-json", base, "--", work, "2000")
     assert "no baseline" in done.stdout
+    assert {row["verdict"] for row in rows(base.read_text()).values()} == {"measured"}
     words = ("gate", "--baseline", base, "--max-time", "none", "--max-peak", "10%", "-r", "6", "--")
     assert "PASS: " in tsmalloc(*words, work, "2000").stdout
     tsmalloc(*words, work, "4000", status=3)

@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_fixtures import NAMES, Counting, Programs, definition, go_on, prints, single
+from experiment_fixtures import (
+    NAMES,
+    Counting,
+    Programs,
+    definition,
+    go_on,
+    prints,
+    single,
+    timeless,
+)
 from refusals import refused
 
 from tsmlab import journal as journals
@@ -75,18 +84,6 @@ def whole(tmp_path):
     found, timed, watched = experiments(tmp_path / "whole")
     assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
     return found, path_in(tmp_path / "whole")
-
-
-def timeless(found):
-    """Without fields that depend on the time of day."""
-
-    def of(comparison):
-        machine = replace(comparison.machine, load_at_start=0.0)
-        samples = [replace(sample, started_seconds=0.0) for sample in comparison.samples]
-        return replace(comparison, created="", machine=machine, samples=samples, warnings=[])
-
-    machine = replace(found.machine, load_at_start=0.0)
-    return replace(found, created="", machine=machine, parts=list(map(of, found.parts)))
 
 
 # --- interruptions --------------------------------------------------------------------------------
@@ -344,7 +341,7 @@ def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path):
     (tmp_path / "file").write_text("")
     with Journal.begin(header(), [tmp_path / "file", tmp_path / "good"]) as journal:
         assert journal.path.parent == tmp_path / "good"
-    with refused(str(tmp_path / "file")):
+    with refused(str(tmp_path / "file"), remedy="XDG_STATE_HOME"):
         Journal.begin(header(), [tmp_path / "file"])
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from prompt import ran, script, wait_until
+from prompt import processes, ran, script, wait_until
 from refusals import mentions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -363,14 +363,11 @@ def test_killed_set_up_holds_the_lock_while_its_build_runs(tree):
 
 def sleepers(root):
     """The processes that work in a tree: leftovers of a fake build."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (process / "cwd").readlink() == root and (process / "comm").read_text() == "sleep\n":
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
+    return processes(
+        lambda folder: (
+            (folder / "cwd").readlink() == root and (folder / "comm").read_text() == "sleep\n"
+        )
+    )
 
 
 def kill_sleepers(root):

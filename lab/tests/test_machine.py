@@ -5,19 +5,12 @@ requested, never more than half of what is free, and never in this process.
 import resource
 
 import pytest
+from prompt import write_files
 
 from tsmlab import machine
 from tsmlab.machine import describe
 
 MIB = 1 << 20
-
-
-def write(root, files):
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 def test_this_machine_is_described():
@@ -37,7 +30,7 @@ def test_what_cannot_be_read_is_none(tmp_path):
 
 
 def test_files_are_understood(tmp_path):
-    root = write(
+    root = write_files(
         tmp_path,
         {
             "etc/os-release": 'NAME="X"\nPRETTY_NAME="Some Linux 12"\n',
@@ -87,7 +80,7 @@ def test_files_are_understood(tmp_path):
     ],
 )
 def test_the_tightest_limit_of_the_group_counts(tmp_path, files, memory, cpus):
-    found = describe(write(tmp_path, files))
+    found = describe(write_files(tmp_path, files))
     assert found.cgroup_memory_limit_bytes == memory
     assert found.cgroup_cpu_limit == cpus
 
@@ -107,10 +100,8 @@ def test_half_of_what_is_free_stays_free(monkeypatch, free, touched):
 
 def test_the_kernel_and_the_control_group_say_what_is_free(tmp_path):
     assert machine.available_bytes(tmp_path) is None
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    5000 kB\n")
+    write_files(tmp_path, {"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    5000 kB\n"})
     assert machine.available_bytes(tmp_path) == 5000 * 1024
-    (tmp_path / "proc/self/cgroup").write_text("0::/here\n")
-    (tmp_path / "sys/fs/cgroup/here").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/here/memory.max").write_text("1048576\n")
+    group = {"proc/self/cgroup": "0::/here\n", "sys/fs/cgroup/here/memory.max": "1048576\n"}
+    write_files(tmp_path, group)
     assert machine.available_bytes(tmp_path) == MIB

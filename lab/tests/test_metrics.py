@@ -1,7 +1,6 @@
 """User-defined metrics: parsing --metric, and finding the number."""
 
 import pytest
-from refusals import refused
 
 from tsmlab.metrics import CustomMetric, parse_all, parse_custom, printed_number
 
@@ -19,12 +18,6 @@ from tsmlab.metrics import CustomMetric, parse_all, parse_custom, printed_number
 )
 def test_the_option_is_read(text, name, pattern, higher):
     assert parse_custom(text) == CustomMetric(name, pattern, higher)
-
-
-@pytest.mark.parametrize("text", [r"\d+", "x=("])
-def test_what_cannot_work_is_refused_with_an_example(text):
-    with refused(remedy="--metric"):
-        parse_custom(text)
 
 
 @pytest.mark.parametrize(
@@ -90,5 +83,3 @@ def test_several_metrics_have_names_and_keys_of_their_own():
         ("b", "custom2", True),
         ("metric", "custom3", False),
     ]
-    with refused("the name 'metric'", remedy="NAME=REGEX"):
-        parse_all(["(1)", "(2)"])

@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+RESUMED = ("compare", "gate", "service", "tune")
 WITH_PROGRAM = ("compare", "gate", "tune", "record", "run", "doctor", "profile")
 MISTAKES = [
     ("lisst", "Did you mean `tsmalloc list`?"),
@@ -14,7 +15,6 @@ MISTAKES = [
     ("lib glibc", "nothing to preload"),
     ("run glibc", "no program given"),
     ("run nope true", "unknown allocator 'nope'"),
-    ("run --typo tsmalloc -- true", "No such option"),
     ("run true x", "tsmalloc run -- true"),
     ("run true", "tsmalloc run -- true"),
     ("run ./prog", "unknown allocator './prog'"),
@@ -43,8 +43,9 @@ MISTAKES = [
     ("compare -r 9999999999 -- true", "nine digits"),
     ("compare --allocator x=/lib/x86_64-linux-gnu/libm.so.6 -a x -- true", "define malloc"),
     ("compare --input /dev/zero -- true", "regular file"),
-    (r"compare --metric '\d+' -- true", "group"),
-    ("compare --metric '(a)' --metric '(b)' -- true", "two --metric"),
+    (r"compare --metric '\d+' -- true", "into parentheses. For example: --metric"),
+    ("compare --metric 'x=(' -- true", "\n  For example: --metric"),
+    ("compare --metric '(a)' --metric '(b)' -- true", "'metric'.\n  Give each its own: --metric"),
     ("compare --input /no/such/file -- true", "/no/such/file"),
     ("compare -L n 1,2 -- true", "{n}"),
     ("compare -L n 1,,2 -- true {n}", "-L n 1,2,4"),
@@ -54,14 +55,14 @@ MISTAKES = [
     ("compare --export-csv /no/such/folder/file -- true", "no such directory"),
     *((f"{verb} --typo -- true", "No such option") for verb in WITH_PROGRAM),
     ("compare --allocator x -- true", "cannot parse"),
-    ("compare --resume", "no journal of `tsmalloc compare`"),
+    *((f"{verb} --resume", f"no journal of `tsmalloc {verb}`") for verb in RESUMED),
     ("profile flame p.pb -o /no/such/folder/f.html", "mkdir -p /no/such/folder"),
     ("bench hot-pear", "Did you mean hot-pair?"),
     ("bench hot-pair -r 2", "at least 3"),
     ("bench hot-pair -a tsmalloc,lock-first", "-a tsmalloc,glibc"),
     ("bench hot-pair -a tsmaloc", "Did you mean tsmalloc?"),
     ("bench hot-pair --export-csv /no/such/folder/file", "mkdir -p"),
-    ("bench hot-pair --suite /no/such/suite", "No such file"),
+    ("bench hot-pair --suite /no/such/suite", "No such file or directory.\n  Choose another"),
     ("gate --max-peak much -- true", "'much'"),
     ("gate --max-peak 1000000000000000 -- true", "use none"),
     ('gate --against "\'" -- true', "cannot parse"),
@@ -77,10 +78,8 @@ MISTAKES = [
     ("gate --export-sarif /no/such/folder/x -- true", "mkdir -p"),
     ("gate -- ./not-there", "not-there"),
     ("gate", "Missing argument"),
-    ("gate --resume", "no journal of `tsmalloc gate`"),
     ("service", "missing --server"),
     ("service --server x --load y --typo", "No such option"),
-    ("service --resume", "no journal of `tsmalloc service`"),
     ("tune nosuch -- /bin/true", "unknown allocator 'nosuch'"),
     ("tune glibc", "Missing argument"),
     ("tune", "Missing argument 'ALLOCATOR'"),
@@ -96,7 +95,6 @@ MISTAKES = [
     ("tune glibc --metric 'a(b)' --for time -- /bin/true", "--metric and --for"),
     ("tune glibc -r 1 -- /bin/true", "at least 2"),
     ("tune tsmalloc-secure -- /bin/true", "no known options"),
-    ("tune --resume", "no journal of `tsmalloc tune`"),
     ("experiment run", "no experiment given"),
     ("experiment run x99", "no such experiment: 'x99'"),
     ("experiment run all -r 0", "at least 1"),

@@ -20,11 +20,6 @@ LIBRARIES = ("libtsmalloc-lock-best.so", "libtsmalloc.so", "")
 
 
 @pytest.fixture(scope="module")
-def trace(made_up_trace):
-    return made_up_trace
-
-
-@pytest.fixture(scope="module")
 def witness(build):
     code = (Path(__file__).parent / "movie_witness.c").read_text(encoding="utf-8")
     return build("witness.so.c", code, "-shared", "-fPIC")

@@ -110,9 +110,11 @@ def taken_now(rows, files, pid=GONE):
     return Writer(rows, files, comments, time_nanos=time.time_ns(), duration_nanos=0)
 
 
-def stack_in(found, profile):
-    (row,) = read(profile).rows
-    return [frame for each in row.stack for frame in found.frames[each]]
+def stack_in(profile, *where):
+    """The frames of the profile's only stack, and the notes about them."""
+    contents = read(profile)
+    found = look_up(contents, *where)
+    return [frame for each in contents.rows[0].stack for frame in found.frames[each]], found.notes
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +133,9 @@ def use(monkeypatch, tmp_path, *names, **scripts):
     monkeypatch.setenv("PATH", str(folder))
 
 
-def check_whole(frames):
+def check_whole(profile, *where):
     """Functions, lines and the inlined frame, across the border to the library."""
+    frames, notes = stack_in(profile, *where)
     named = [(f.function, f.line, Path(f.file).name, f.module) for f in frames[:5]]
     cart = "cart.cpp", "cart"
     assert named == [
@@ -142,13 +145,14 @@ def check_whole(frames):
         ("shop::Cart<void*>::fill(void**, int)", line_of(PROGRAM, "fill"), *cart),
         ("main", line_of(PROGRAM, "main"), *cart),
     ]
+    return notes
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_lines_and_inlined_frames(program, name, tmp_path, monkeypatch):
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, name, "c++filt")
-    check_whole(stack_in(look_up(read(profile)), profile))
+    check_whole(profile)
 
 
 @pytest.mark.parametrize("options", [("-no-pie",), ("-Wl,-z,noseparate-code",), ("-gdwarf-4",)])
@@ -159,7 +163,7 @@ def test_other_layouts_of_the_file(options, tmp_path):
         found = ("-Wl,-rpath,$ORIGIN", f"-L{tmp_path}", "-lcollect")
         ran("g++", "-g", "-O1", *options, "-o", program, tmp_path / "cart.cpp", *found, status=0)
     profile = profile_of(program, tmp_path / "p.pb")
-    check_whole(stack_in(look_up(read(profile)), profile))
+    check_whole(profile)
 
 
 def strip(program):
@@ -173,12 +177,11 @@ def test_stripped_files_have_the_names_that_they_export(name, tmp_path, monkeypa
     strip(program)
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, *([name] if name else []))
-    found = look_up(read(profile))
-    frames = stack_in(found, profile)
+    frames, notes = stack_in(profile)
     assert re.fullmatch(r"libcollect\.so\+0x[0-9a-f]+", frames[0].function)
     assert (frames[1].function, frames[1].line) == ("collect", 0)
     assert re.fullmatch(r"cart\+0x[0-9a-f]+", frames[2].function)
-    assert any("apt install" in note for note in found.notes) == (name is None)
+    assert any("apt install" in note for note in notes) == (name is None)
 
 
 # Its note has the type number of a build id.
@@ -211,10 +214,10 @@ def test_debug_files_by_build_id(tmp_path):
         ran("objcopy", "--only-keep-debug", file, place, status=0)
     strip(program)
     profile = profile_of(program, tmp_path / "p.pb")
-    check_whole(stack_in(look_up(read(profile), debug), profile))
+    check_whole(profile, debug)
     for file in files_of(program):
         file.unlink()
-    check_whole(stack_in(look_up(read(profile), debug), profile))
+    check_whole(profile, debug)
 
 
 @pytest.mark.parametrize("folder", ["", ".debug"])
@@ -227,24 +230,20 @@ def test_debug_files_by_link(tmp_path, folder):
         ran("objcopy", "--strip-all", f"--add-gnu-debuglink={place}", file, status=0)
     profile = profile_of(program, tmp_path / "p.pb")
     nowhere = tmp_path / "none"
-    check_whole(stack_in(look_up(read(profile), nowhere), profile))
+    check_whole(profile, nowhere)
     other = compiled(tmp_path / "other", "-O2")
     (tmp_path / folder / "cart.debug").write_bytes(other.read_bytes())
-    frames = stack_in(look_up(read(profile), nowhere), profile)
+    frames, _ = stack_in(profile, nowhere)
     assert frames[2].function.startswith("cart+0x")
 
 
 def test_another_build_is_not_used(program, tmp_path):
     profile = profile_of(program, tmp_path / "p.pb", cart="ab" * 20)
-    found = look_up(read(profile))
-    frames = stack_in(found, profile)
+    frames, notes = stack_in(profile)
     assert frames[1].function == "collect"
     assert frames[2].function.startswith("cart+0x")
-    (note,) = found.notes
+    (note,) = notes
     assert "abababababab" in note
-
-
-WITHOUT_ID = "-Wl,--build-id=none"
 
 
 @pytest.mark.parametrize(
@@ -258,29 +257,27 @@ def test_a_build_that_replaced_the_profiled_one_is_not_used(tmp_path, before, af
     time.sleep(0.05)
     compiled(tmp_path, f"-Wl,--build-id={after}", "-O3")
     os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))  # restoring the time hides nothing
-    found = look_up(read(profile))
-    frames = stack_in(found, profile)
+    frames, notes = stack_in(profile)
     assert frames[1].function.startswith("libcollect.so+0x")
     assert frames[2].function.startswith("cart+0x")
     remedy = "-Wl,--build-id" if before == after else "not the build"
-    assert sum(remedy in note for note in found.notes if "no symbols" in note) == 2
+    assert sum(remedy in note for note in notes if "no symbols" in note) == 2
 
 
 def test_names_that_no_build_id_verifies_are_marked(tmp_path):
-    profile = profile_of(compiled(tmp_path, WITHOUT_ID), tmp_path / "p.pb")
-    found = look_up(read(profile))
-    check_whole(stack_in(found, profile))
-    assert sum("unverified" in note for note in found.notes) == 2
-    assert any("-Wl,--build-id" in note for note in found.notes)
+    profile = profile_of(compiled(tmp_path, "-Wl,--build-id=none"), tmp_path / "p.pb")
+    notes = check_whole(profile)
+    assert sum("unverified" in note for note in notes) == 2
+    assert any("-Wl,--build-id" in note for note in notes)
 
 
 def test_file_that_is_gone(tmp_path):
     program = compiled(tmp_path)
     profile = profile_of(program, tmp_path / "p.pb")
     program.unlink()
-    found = look_up(read(profile))
-    assert stack_in(found, profile)[2].function.startswith("cart+0x")
-    assert any(str(program) in note for note in found.notes)
+    frames, notes = stack_in(profile)
+    assert frames[2].function.startswith("cart+0x")
+    assert any(str(program) in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -300,13 +297,13 @@ def test_code_without_a_file(tmp_path, written_at, is_its_own):
         else:
             os.utime(map_file, (time.time() + written_at,) * 2)
         profile = writer.write(tmp_path / "p.pb")
-        found = look_up(read(profile))
-        names = [frame.function for frame in stack_in(found, profile)]
+        frames, notes = stack_in(profile)
     finally:
         map_file.unlink()
     first = "jitted(int)" if is_its_own else "[anon]+0x100f"
-    assert names == [first, "[anon]+0x102f", "[vdso]+0x7004", "[anon]+0x8fff"]
-    assert any("another process" in note for note in found.notes) != is_its_own
+    rest = ["[anon]+0x102f", "[vdso]+0x7004", "[anon]+0x8fff"]
+    assert [frame.function for frame in frames] == [first, *rest]
+    assert any("another process" in note for note in notes) != is_its_own
 
 
 def test_no_debuginfod_is_asked(program, tmp_path, monkeypatch):
@@ -315,16 +312,16 @@ def test_no_debuginfod_is_asked(program, tmp_path, monkeypatch):
     real = shutil.which(PROGRAMS[0])
     use(monkeypatch, tmp_path, "c++filt", **{PROGRAMS[0]: f'{note}\nexec {real} "$@"'})
     monkeypatch.setenv("DEBUGINFOD_URLS", "https://localhost:1")
-    check_whole(stack_in(look_up(read(profile)), profile))
+    check_whole(profile)
     assert set((tmp_path / "seen").read_text().split()) == {"unset"}
 
 
 def test_program_that_fails_is_told(program, tmp_path, monkeypatch):
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, addr2line="exit 3")
-    found = look_up(read(profile))
-    assert stack_in(found, profile)[1].function == "collect"
-    assert any("addr2line" in note for note in found.notes)
+    frames, notes = stack_in(profile)
+    assert frames[1].function == "collect"
+    assert any("addr2line" in note for note in notes)
 
 
 def test_damaged_binaries_have_no_symbols(program, tmp_path):

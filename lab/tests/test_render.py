@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import Behaviour, SimulatedExecutor, World, typical
+from conftest import Behaviour, World, typical
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import mentions
@@ -233,6 +233,5 @@ def test_a_metric_that_has_no_ratio_is_named():
 
 def test_an_interrupted_comparison_without_rounds_says_so():
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
-    executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
-    text = report(World.comparison(behaviours, executor=executor))
+    text = report(World.comparison(behaviours, interrupt_at_run=2))
     mentions(text, "0 rounds, 0 runs", "NOT RANKED a: ")

@@ -345,13 +345,18 @@ def test_verb_writes_a_report(small, tmp_path, capsys):
 
 
 def test_verb_names_what_is_no_result(tmp_path, capsys):
-    cases = {"a": "no json", "b": "{}", "c": '{"schema": "other/1"}', "d": "[1]"}
-    for name, text in cases.items():
-        (tmp_path / name).write_text(text)
-    for name in (*cases, "missing"):
+    cases = {
+        "a": ("no json", "JSON"),
+        "b": ("{}", "schema"),
+        "c": ('{"schema": "tsmalloc-study/9"}', "'tsmalloc-study/9'"),
+        "d": ("[1]", "schema"),
+        "missing": (None, "no such file"),
+    }
+    for name, (text, words) in cases.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
         assert cli.main(["report", str(tmp_path / name), "-o", str(tmp_path / "out")]) == 1
-        said = capsys.readouterr().err
-        mentions(said, name, "--export-json")
+        mentions(capsys.readouterr().err, name, words, "--export-json")
     assert not (tmp_path / "out").exists()
 
 

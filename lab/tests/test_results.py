@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Behaviour, SimulatedExecutor, World, typical
+from conftest import Behaviour, World, typical
 from refusals import refused
 
 from tsmlab import records, texts
@@ -41,8 +41,7 @@ def test_a_study_survives_the_round_trip_with_all_its_samples():
 
 def test_an_interrupted_and_empty_one_does_too():
     behaviours = {"glibc": Behaviour(), "a": Behaviour()}
-    executor = SimulatedExecutor(behaviours, interrupt_at_run=2)
-    study = Study.of("compare", [World.comparison(behaviours, executor=executor)])
+    study = Study.of("compare", [World.comparison(behaviours, interrupt_at_run=2)])
     assert from_json(to_json(study)) == study
 
 
@@ -106,19 +105,6 @@ def test_what_was_edited_is_refused_whatever_fits(path, value):
         from_json(json.dumps(data), "old.json")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "JSON"),
-        ("[]", "schema"),
-        ('{"schema": "tsmalloc-study/9"}', "'tsmalloc-study/9'"),
-    ],
-)
-def test_what_is_no_study_is_refused(text, message):
-    with refused(message):
-        from_json(text)
-
-
 def field_names(value):
     if isinstance(value, list):
         return set().union(*map(field_names, value))
@@ -165,18 +151,6 @@ def test_a_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_results_go_to_the_first_place_that_takes_them(tmp_path):
-    (tmp_path / "occupied").write_text("a file, not a folder")
-    path = save(kept(), [tmp_path / "occupied", tmp_path / "good" / "deep"])
-    assert path.parent == tmp_path / "good" / "deep"
-    assert "program" in path.name
-    assert from_json(path.read_text()).schema == SCHEMA
-    occupied = tmp_path / "occupied"
-    occupied.write_text("")
-    with refused(str(occupied), remedy="XDG_STATE_HOME"):
-        save(kept(), [occupied])
 
 
 def test_results_are_kept_when_the_working_folder_is_gone(tmp_path, monkeypatch):

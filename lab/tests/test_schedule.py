@@ -1,13 +1,13 @@
 """Order, padding, stop rule, giving up and interrupts, with a mock that takes no time."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
-from experiment_fixtures import Notes
+from experiment_fixtures import CRASH, Notes
 
 from tsmlab.allocators import Allocator
 from tsmlab.journal import NullJournal
-from tsmlab.results import Failure, Sample
 from tsmlab.schedule import (
     MIN_ROUNDS,
     PADDING_RANGE_BYTES,
@@ -21,17 +21,10 @@ from tsmlab.schedule import (
 )
 
 NAMES = ("glibc", "a", "b", "c")
-CRASH = Failure("signal", "SIGSEGV")
 
 
 def allocator(name):
     return Allocator(name, None, "user", "1")
-
-
-def sample_of(slot, failure=None):
-    name, replicate = slot.entry.allocator.name, slot.entry.replicate
-    place = (slot.phase, slot.round, slot.position, name, replicate)
-    return Sample(*place, 0.0, slot.padding_bytes, {}, None, None, failure, {})
 
 
 class Rig:
@@ -57,7 +50,7 @@ class Rig:
     def _run(self, slot):
         self.slots.append(slot)
         self.now += 1.0
-        return sample_of(slot, CRASH if self._fails(slot) else None)
+        return slot.sample(0.0, {}, CRASH if self._fails(slot) else None, {})
 
 
 # --- the order -----------------------------------------------------------------------------------
@@ -174,11 +167,7 @@ def test_a_judgement_that_is_taken_back_brings_an_allocator_back():
     def judge(samples):
         forgiven = any(s.round == 4 for s in samples)
         failure = None if forgiven else CRASH
-        return [s if s.allocator != "b" else sample_of(slot_of(s), failure) for s in samples]
-
-    def slot_of(s):
-        entry = Entry(allocator(s.allocator), s.replicate)
-        return Slot(entry, s.phase, s.round, s.position, s.padding_bytes)
+        return [s if s.allocator != "b" else replace(s, failure=failure) for s in samples]
 
     rig = Rig(judge=judge)
     rig.scheduler.measure(StopRule(runs=6))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 from conftest import Behaviour
 from conftest import World as Simulated
+from experiment_fixtures import CRASH, sample
 
 from tsmlab import bench
 from tsmlab.analysis import Question, at_points
@@ -14,7 +15,6 @@ from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
 from tsmlab.results import Failure, Sample, SweepPoint
 from tsmlab.workloads import Workload
 
-CRASH = Failure("signal", "SIGSEGV")
 PEERS = ("fast", "small", "slim")
 
 
@@ -48,15 +48,6 @@ def analyse(runs):
 World = dict[str, tuple[float, float] | Failure]
 
 
-def sample(name, number, seconds, peak):
-    values = {TIME: seconds, PEAK_MEMORY: peak}
-    return Sample("measured", number, 1, name, 0, 0.0, 0, values, None, None, None, {})
-
-
-def failed(name, number, failure):
-    return Sample("measured", number, 1, name, 0, 0.0, 0, {}, None, None, failure, {})
-
-
 def workload(name="w", memory=True):
     return Workload(name, "it", ("/bin/true",), 1, "seconds", memory)
 
@@ -67,9 +58,10 @@ def runs(world, of, drift=(1.0, 1.0, 1.0)):
     for number, factor in enumerate(drift, start=1):
         for name, numbers in world.items():
             if isinstance(numbers, Failure):
-                samples.append(failed(name, number, numbers))
+                samples.append(sample(name, number, 0, {}, numbers))
             else:
-                samples.append(sample(name, number, numbers[0] * factor, numbers[1]))
+                values = {TIME: numbers[0] * factor, PEAK_MEMORY: numbers[1]}
+                samples.append(sample(name, number, 0, values))
     return Runs(of, samples)
 
 
@@ -167,7 +159,7 @@ def test_a_means_interval_comes_from_its_rounds():
             if one.allocator == "ours":
                 shift = math.exp((0.1, -0.3, 0.2)[one.round - 1] * (1 if number else -1))
                 values = one.values | {TIME: one.values[TIME] * shift}
-                each.samples[index] = Sample(**(vars(one) | {"values": values}))
+                each.samples[index] = replace(one, values=values)
     analysis = analyse(noisy)
     time = analysis.workloads[0].score("ours").time
     assert time.ratio.low < 0.6
@@ -192,7 +184,7 @@ def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean():
 def test_failed_runs_cost_the_ratio_and_the_place():
     each = runs(TYPICAL, workload())
     index = next(n for n, s in enumerate(each.samples) if (s.allocator, s.round) == ("ours", 2))
-    each.samples[index] = failed("ours", 2, CRASH)
+    each.samples[index] = sample("ours", 2, 0, {}, CRASH)
     analysis = analyse([each])
     score = analysis.workloads[0].score("ours")
     assert (score.failures, score.attempts) == (1, 3)

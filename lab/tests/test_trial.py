@@ -190,13 +190,6 @@ def test_a_reference_that_varies_takes_the_judgement_back(tmp_path):
     assert check.comparable is False
 
 
-def test_outputs_are_not_compared_if_so_asked(tmp_path):
-    check = OutputCheck("glibc", enabled=False)
-    judged = check.judge(outputs(tmp_path, ("glibc", "1"), ("a", "2")))
-    assert judged[1].failure is None
-    assert check.comparable is None
-
-
 def test_a_crash_stays_a_crash_and_says_nothing_about_outputs(tmp_path):
     crashed = run_once(tmp_path, Behaviour(signal=11, stdout="partial"), name="a")
     good = outputs(tmp_path, ("glibc", "1"))

@@ -1,13 +1,13 @@
 """The search for options, on simulated programs with known truth."""
 
-import json
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from conftest import MIB, Behaviour, World, measure_answer
+from experiment_fixtures import timeless
 from refusals import mentions, refused
 
 from tsmlab import records, texts, tune_text
@@ -16,7 +16,6 @@ from tsmlab.journal import Header, Journal, NullJournal
 from tsmlab.measuring import Measurement
 from tsmlab.metrics import parse_custom
 from tsmlab.progress import SilentReporter
-from tsmlab.records import CHECKSUM
 from tsmlab.stats import Verdict
 from tsmlab.study import from_json
 from tsmlab.trial import PADDING_VARIABLE, Program
@@ -256,23 +255,6 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
     resumed = journalled(rest, Journal.resume(path, rest.clock))
     assert rest.runs == whole.runs - run
     assert timeless(resumed) == timeless(expected)
-
-
-BUSY = ("load_at_start", "warnings")
-
-
-def timeless(results):
-    """Without the time of day, and the load of the machine; clocks of two sessions differ in their
-    last digits."""
-    text = records.to_json(replace(results, created=""))
-
-    def strip(value):
-        if isinstance(value, dict):
-            dropped = {"created", "started_seconds", "time_budget_seconds", CHECKSUM, *BUSY}
-            return {k: strip(v) for k, v in value.items() if k not in dropped}
-        return [strip(v) for v in value] if isinstance(value, list) else value
-
-    return strip(json.loads(text))
 
 
 def test_what_is_interrupted_before_the_first_run_has_no_results():

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from prompt import script
 from refusals import refused
 
 from tsmlab import paths
-from tsmlab.workloads import Workload, check_programs, read_suite, select
+from tsmlab.workloads import Workload, read_suite, select
 from tsmlab.workloads import suite as own_suite
 
 GOOD = {
@@ -123,9 +122,7 @@ def test_what_is_no_suite_is_refused(tmp_path, text, message):
         read_suite(path)
 
 
-def test_a_missing_file_and_a_name_that_is_used_twice(tmp_path):
-    with refused("none.toml", remedy="--suite"):
-        read_suite(tmp_path / "none.toml")
+def test_a_name_that_is_used_twice(tmp_path):
     with refused("two workloads", "hot-pair"):
         read_suite(suite(tmp_path, GOOD, GOOD))
 
@@ -142,15 +139,3 @@ def test_names_and_globs_choose_in_the_suites_order(tmp_path):
     assert chosen("remote-2-2", "batch") == ["batch", "remote-2-2"]
     with refused("'bach'", remedy="Did you mean batch?"):
         chosen("batch", "bach")
-
-
-def test_all_missing_programs_are_named_at_once(tmp_path):
-    script(tmp_path / "there", "#!/bin/sh\n")
-    (tmp_path / "closed").write_text("")
-    names = ("there", "closed", "gone")
-    entries = [GOOD | {"name": f'"{name}"', "program": f'"./{name}"'} for name in names]
-    workloads = read_suite(suite(tmp_path, *entries))
-    check_programs(workloads[:1])
-    with refused("closed, gone", remedy=f"make -C {paths.repository_root()}") as caught:
-        check_programs(workloads)
-    assert "there," not in caught.value.message

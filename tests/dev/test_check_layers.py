@@ -1,12 +1,11 @@
 """dev/check_layers.py on small trees of sources with planted faults."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
 import pytest
-from captured import captured
+from prompt import ran, write_files
+from refusals import mentions
 
 CHECK = Path(__file__).resolve().parents[2] / "dev" / "check_layers.py"
 SOUND = {
@@ -17,32 +16,29 @@ SOUND = {
 }
 
 
-def check(root: Path, files: dict[str, str]) -> tuple[int, str]:
-    """The status and the output for a tree with these files."""
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    done = captured(sys.executable, CHECK, root)
-    return done.returncode, done.stdout + done.stderr
+def check(root, files, status=1):
+    """The output for a tree with these files, which must end with this status."""
+    done = ran(sys.executable, CHECK, write_files(root, files), status=status)
+    return done.stdout + done.stderr
 
 
-def test_sound_sources_pass(tmp_path: Path) -> None:
-    status, said = check(tmp_path, SOUND)
-    assert status == 0, said
-    assert "4 files, 0 violations" in said
+def test_sound_sources_pass(tmp_path):
+    assert "4 files, 0 violations" in check(tmp_path, SOUND, status=0)
 
 
-def test_a_header_and_its_source_are_one_unit(tmp_path: Path) -> None:
+def test_a_header_and_its_source_are_one_unit(tmp_path):
     # slabs.cpp -> bins.h and bins.cpp -> slabs.h is a cycle, although no file reaches itself.
-    status, said = check(tmp_path, SOUND | {"core/slabs.cpp": '\n#include "core/bins.h"\n'})
-    assert status == 1
-    assert "a cycle, core/bins -> core/slabs -> core/bins" in said
-    assert "src/core/bins.cpp:2 includes core/slabs" in said
-    assert "src/core/slabs.cpp:2 includes core/bins" in said
+    said = check(tmp_path, SOUND | {"core/slabs.cpp": '\n#include "core/bins.h"\n'})
+    mentions(
+        said,
+        "a cycle, core/bins -> core/slabs -> core/bins",
+        "src/core/bins.cpp:2 includes core/slabs",
+        "src/core/slabs.cpp:2 includes core/bins",
+    )
     assert said.count("a cycle") == 1
 
 
-def test_a_longer_cycle_is_found_once(tmp_path: Path) -> None:
+def test_a_longer_cycle_is_found_once(tmp_path):
     files = {
         "os/a.h": '#include "os/b.h"\n',
         "os/b.h": '#include "os/c.h"\n',
@@ -50,23 +46,16 @@ def test_a_longer_cycle_is_found_once(tmp_path: Path) -> None:
         "os/c.h": "",
         "os/d.h": '#include "os/a.h"\n',
     }
-    status, said = check(tmp_path, files)
-    assert status == 1
+    said = check(tmp_path, files)
     assert "os/a -> os/b -> os/c -> os/a" in said
     assert said.count("a cycle") == 1
 
 
 @pytest.mark.parametrize(
-    ("folder", "lines", "status"),
-    [
-        ("engine", 600, 0),
-        ("engine", 601, 1),
-        ("os", 601, 1),
-    ],
+    ("folder", "lines", "status"), [("engine", 600, 0), ("engine", 601, 1), ("os", 601, 1)]
 )
-def test_long_files(tmp_path: Path, folder: str, lines: int, status: int) -> None:
-    found, said = check(tmp_path, {f"{folder}/long.h": "\n" * lines})
-    assert found == status, said
+def test_long_files(tmp_path, folder, lines, status):
+    said = check(tmp_path, {f"{folder}/long.h": "\n" * lines}, status)
     assert f"longest file: src/{folder}/long.h, {lines} lines" in said
 
 
@@ -86,14 +75,9 @@ def test_long_files(tmp_path: Path, folder: str, lines: int, status: int) -> Non
         ("extra/a.h", "", "is in no layer"),
     ],
 )
-def test_layers(tmp_path: Path, name: str, text: str, words: str) -> None:
-    status, said = check(tmp_path, {name: text})
-    assert status == 1
-    assert f"src/{name}" in said
-    assert words in said
+def test_layers(tmp_path, name, text, words):
+    mentions(check(tmp_path, {name: text}), f"src/{name}", words)
 
 
-def test_no_sources_are_no_success(tmp_path: Path) -> None:
-    status, said = check(tmp_path, {})
-    assert status == 1
-    assert "is src/ where it should be?" in said
+def test_no_sources_are_no_success(tmp_path):
+    assert "is src/ where it should be?" in check(tmp_path, {})

@@ -1,12 +1,10 @@
 """dev/lines: which files count, and in which folders."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
-from captured import captured
+from prompt import ran
 
 LINES = Path(__file__).resolve().parents[2] / "dev" / "lines"
 FILES = {
@@ -21,12 +19,12 @@ FILES = {
 }
 
 
-def lines(*arguments: str | Path) -> tuple[int, list[list[str]]]:
-    done = captured(sys.executable, LINES, *arguments)
+def lines(*arguments):
+    done = ran(sys.executable, LINES, *arguments)
     return done.returncode, [line.split() for line in done.stdout.splitlines()]
 
 
-def test_lines_and_bytes_by_folder(tmp_path: Path) -> None:
+def test_lines_and_bytes_by_folder(tmp_path):
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
@@ -39,6 +37,6 @@ def test_lines_and_bytes_by_folder(tmp_path: Path) -> None:
     assert lines(tmp_path) == (0, [["3", "32", "total"], *rows[1:3]])
 
 
-def test_only_help_is_an_option() -> None:
+def test_only_help_is_an_option():
     assert lines("--help")[0] == 0
     assert lines("--all")[0] == 2

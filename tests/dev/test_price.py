@@ -1,28 +1,18 @@
 """dev/price without its measurements, and the parts that it knows."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 from pathlib import Path
 
-from captured import captured
+from prompt import ran
+from refusals import mentions
 
 PRICE = Path(__file__).resolve().parents[2] / "dev/price"
 
 
-def price(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return captured(sys.executable, PRICE, *arguments)
+def test_a_build_without_the_core_is_named_with_the_remedy(tmp_path):
+    said = ran(sys.executable, PRICE, tmp_path, status=2).stderr
+    mentions(said, str(tmp_path / "bin/instruction_calls"), "cmake --build")
 
 
-def test_a_build_without_the_core_is_named_with_the_remedy(tmp_path: Path) -> None:
-    done = price(tmp_path)
-    assert done.returncode == 2
-    assert str(tmp_path / "bin/instruction_calls") in done.stderr
-    assert "cmake --build" in done.stderr
-
-
-def test_help_says_what_it_prints() -> None:
-    done = price("--help")
-    assert done.returncode == 0
-    assert "core alone" in done.stdout
+def test_help_says_what_it_prints():
+    assert "core alone" in ran(sys.executable, PRICE, "--help", status=0).stdout

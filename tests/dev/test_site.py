@@ -1,19 +1,12 @@
 """dev/site/build: links of the pages as the site needs them, and a redirect for each page."""
 
-from __future__ import annotations
-
-import importlib.machinery
-import importlib.util
 from pathlib import Path
 
 import pytest
+from prompt import dev_script
 
 ROOT = Path(__file__).resolve().parents[2]
-LOADER = importlib.machinery.SourceFileLoader("build_site", str(ROOT / "dev/site/build"))
-SPEC = importlib.util.spec_from_loader("build_site", LOADER)
-assert SPEC is not None
-build = importlib.util.module_from_spec(SPEC)
-LOADER.exec_module(build)
+build = dev_script("site/build")
 
 FILES = {
     "docs/use.md",
@@ -43,11 +36,11 @@ FILES = {
         ("docs/use.md", "- a\n    b\n[a](../src)", "- a\n    b\n[a](project/src/README.md)"),
     ],
 )
-def test_links_lead_to_pages_of_the_site(path: str, text: str, wanted: str) -> None:
+def test_links_lead_to_pages_of_the_site(path, text, wanted):
     assert build.relinked(text, path, FILES) == wanted
 
 
-def test_links_to_sources_lead_to_the_forge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_to_sources_lead_to_the_forge(monkeypatch):
     text = "[`a.h`](../src/a.h)"
     monkeypatch.setattr(build, "FORGE", "")
     assert build.relinked(text, "docs/use.md", FILES) == "`a.h`"
@@ -55,7 +48,7 @@ def test_links_to_sources_lead_to_the_forge(monkeypatch: pytest.MonkeyPatch) -> 
     assert build.relinked(text, "docs/use.md", FILES) == "[`a.h`](https://e.org/blob/main/src/a.h)"
 
 
-def test_each_page_is_in_a_section() -> None:
+def test_each_page_is_in_a_section():
     in_sections = {f"{page}.md" for pages in build.SECTIONS.values() for page in pages.split()}
     docs = ROOT / "docs"
     pages = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}

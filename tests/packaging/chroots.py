@@ -4,13 +4,10 @@ They test a package or an image in a place without anything of this project or o
 packages. They use the machine's own mirror, and each test gets a root of its own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,7 +36,7 @@ os.execve(command[0], command, variables)
 """
 
 
-def need_chroots() -> None:
+def need_chroots():
     """Skips a test if no root can be made."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to make and enter a root directory")
@@ -47,7 +44,7 @@ def need_chroots() -> None:
         pytest.skip("needs mmdebstrap (Debian: sudo apt install mmdebstrap)")
 
 
-def _sources() -> list[str]:
+def _sources():
     """The machine's package sources for this suite; if it has none, mmdebstrap's default mirror."""
     etc = Path("/etc/apt")
     candidates = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*"))]
@@ -61,7 +58,7 @@ def _sources() -> list[str]:
     ]
 
 
-def archive(variant: str, *packages: str) -> Path:
+def archive(variant, *packages):
     """A root as an archive, made once and kept in build/."""
     made = ROOT / "build" / "artefacts" / f"{'-'.join((SUITE, variant, *packages))}.tar"
     with one_worker_at_a_time(made):
@@ -73,7 +70,7 @@ def archive(variant: str, *packages: str) -> Path:
     return made
 
 
-def unpack(made: Path, root: Path) -> Path:
+def unpack(made, root):
     """Unpacks a new root from an archive; it resolves host names as this machine does."""
     root.mkdir(parents=True)
     run("tar", "--extract", "--numeric-owner", "--file", made, "--directory", root)
@@ -83,14 +80,7 @@ def unpack(made: Path, root: Path) -> Path:
     return root
 
 
-def in_root(
-    root: Path,
-    command: Sequence[str],
-    variables: Mapping[str, str],
-    *,
-    user: int = 0,
-    read_only: bool = False,
-) -> str:
+def in_root(root, command, variables, *, user=0, read_only=False):
     """The output of a command that must succeed in the root, in exactly this environment."""
     request = json.dumps([str(root), list(command), dict(variables), user, read_only])
     namespaces = ("unshare", "--mount", "--pid", "--fork", "--kill-child")

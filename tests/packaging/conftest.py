@@ -1,9 +1,5 @@
 """Shared by the packaging tests: an installed prefix."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from package_commands import run
 
@@ -11,7 +7,7 @@ from tsmlab import paths
 
 
 @pytest.fixture(scope="session")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prefix(tmp_path_factory):
     """All components of the release build, installed. Tests must not change it."""
     made = tmp_path_factory.mktemp("prefix")
     run("cmake", "--install", paths.build_dir(), "--prefix", made)

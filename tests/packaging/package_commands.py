@@ -1,24 +1,21 @@
 """Commands of packaging tests, in a minimal environment, and the artefacts to test."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from captured import captured, merged
+from prompt import merged, ran
 
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = 2  # the exit status of a build without a required tool
 
 
 @contextmanager
-def one_worker_at_a_time(made: Path) -> Iterator[None]:
+def one_worker_at_a_time(made):
     """Keeps other workers away while one makes something; the lock is a file next to it."""
     made.parent.mkdir(parents=True, exist_ok=True)
     with made.with_suffix(".lock").open("w") as lock:
@@ -26,7 +23,7 @@ def one_worker_at_a_time(made: Path) -> Iterator[None]:
         yield
 
 
-def artefacts(part: str) -> Path:
+def artefacts(part):
     """The directory with the output of `dev/package part`, built once for all tests of a work tree.
 
     Skips the test if a tool is missing, with the build's message.
@@ -42,7 +39,7 @@ def artefacts(part: str) -> Path:
         if not stamp.is_file() or stamp.read_text() != key:
             stamp.unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
-            done = captured(ROOT / "dev" / "package", part, "--output", folder, timeout=3600)
+            done = ran(ROOT / "dev" / "package", part, "--output", folder, timeout=3600)
             if done.returncode == MISSING:
                 pytest.skip(done.stderr.strip())
             assert done.returncode == 0, f"dev/package {part}:\n{done.stdout}{done.stderr}"
@@ -50,16 +47,14 @@ def artefacts(part: str) -> Path:
     return folder
 
 
-def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
+def run(*command, cwd=None, **environment):
     """The output of a command that must succeed, stdout and stderr together."""
     status, said = try_to_run(*command, cwd=cwd, **environment)
     assert status == 0, f"{' '.join(map(str, command))} ends with {status}:\n{said}"
     return said
 
 
-def try_to_run(
-    *command: str | Path, cwd: Path | None = None, **environment: str
-) -> tuple[int, str]:
+def try_to_run(*command, cwd=None, **environment):
     """The exit status and the output of a command, in a minimal environment."""
     variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"} | environment
     return merged(*command, cwd=cwd, env=variables)

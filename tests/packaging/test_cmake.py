@@ -1,12 +1,9 @@
 """`cmake --install`: the contents of the prefix, and projects that build with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,28 +25,22 @@ NUMBER = sum(
 )
 
 
-def install(prefix: Path, *components: str) -> None:
+def install(prefix, *components):
     for component in components:
         run("cmake", "--install", paths.build_dir(), "--prefix", prefix, "--component", component)
 
 
-def configure(build: Path, *options: str | Path) -> tuple[int, str]:
+def configure(build, *options):
     """Configures a user's project in an empty directory, with the compilers on the PATH."""
-    return try_to_run("cmake", "-S", PROJECT, "-B", build, *options)
+    run("cmake", "-S", PROJECT, "-B", build, *options)
 
 
-def build_and_run(build: Path) -> Iterator[tuple[str, str]]:
-    """The output of each program of the project."""
-    run("cmake", "--build", build, "--parallel", "2")
-    for program in (*build.glob("c_*"), *build.glob("cxx_*")):
-        yield program.name, run(program).strip()
-
-
-def expect_all_served(build: Path, *, secure: str = "libtsmalloc-secure.so.0") -> None:
+def expect_all_served(build, *, secure="libtsmalloc-secure.so.0"):
     """Checks that each program that was built gets its memory from where its form says."""
-    said = dict(build_and_run(build))
-    assert said, "no program was built"
-    for program, words in said.items():
+    run("cmake", "--build", build, "--parallel", "2")
+    programs = (*build.glob("c_*"), *build.glob("cxx_*"))
+    assert programs, "no program was built"
+    for program, words in ((path.name, run(path).strip()) for path in programs):
         assert "ours" in words, f"{program}: {words}"
         language, form = program.split("_")
         if form != "classic":
@@ -67,7 +58,7 @@ def expect_all_served(build: Path, *, secure: str = "libtsmalloc-secure.so.0") -
 # ---- what is installed ----
 
 
-def test_components_have_their_files(tmp_path: Path) -> None:
+def test_components_have_their_files(tmp_path):
     install(tmp_path, "runtime")
     libraries = {f"lib{name}.so.0" for name in ("tsmalloc", "tsmalloc-secure", "tsmalloc-classic")}
     expected = libraries | {f"{name[:-1]}{VERSION}" for name in libraries}
@@ -75,19 +66,15 @@ def test_components_have_their_files(tmp_path: Path) -> None:
     for name in libraries:
         assert f"soname: [{name}]" in run("readelf", "-d", tmp_path / "lib" / name)
     install(tmp_path, "dev")
-    for name in (
-        "libtsmalloc.a",
-        "libtsmalloc-prefixed.a",
-        "tsmalloc/tsmalloc.o",
-        "libtsmalloc.so",
-    ):
+    archives = ("libtsmalloc.a", "libtsmalloc-prefixed.a", "tsmalloc/tsmalloc.o")
+    for name in (*archives, "libtsmalloc.so"):
         assert (tmp_path / "lib" / name).is_file()
     assert (tmp_path / "share/man/man7/libtsmalloc.7").is_file()
     assert (tmp_path / "share/man/man3/ts_stats.3").read_text() == ".so man3/libtsmalloc.3\n"
     assert (tmp_path / "share/man/man3/libtsmalloc.3").is_file()
 
 
-def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
+def test_the_lab_s_home_leads_to_the_libraries(prefix):
     package = prefix / "share/tsmalloc/python/tsmlab"
     home = package / "home"
     assert home.readlink() == Path("../../../../lib/tsmalloc")
@@ -114,7 +101,7 @@ def test_the_lab_s_home_leads_to_the_libraries(prefix: Path) -> None:
     assert all((prefix / "share" / name).is_file() for name in completion)
 
 
-def test_no_text_knows_the_prefix_or_the_build(prefix: Path) -> None:
+def test_no_text_knows_the_prefix_or_the_build(prefix):
     texts = [*prefix.rglob("*.cmake"), *prefix.rglob("*.pc"), prefix / "lib/tsmalloc/tsmalloc-lab"]
     assert len(texts) == 6
     for text in texts:
@@ -127,9 +114,7 @@ READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift &&
 
 
 @pytest.mark.parametrize("component", [(), ("--component", "dev")])
-def test_a_prefix_that_cannot_be_written_is_named_with_the_remedy(
-    tmp_path: Path, component: tuple[str, ...]
-) -> None:
+def test_a_prefix_that_cannot_be_written_is_named_with_the_remedy(tmp_path, component):
     kept = tmp_path / "read only"
     kept.mkdir(mode=0o555)
     enter = ("unshare", "--mount", "sh", "-c", READ_ONLY, "sh", kept) if os.geteuid() == 0 else ()
@@ -143,13 +128,13 @@ def test_a_prefix_that_cannot_be_written_is_named_with_the_remedy(
     assert not list(kept.iterdir())
 
 
-def test_an_installation_leaves_no_trial_behind(prefix: Path) -> None:
+def test_an_installation_leaves_no_trial_behind(prefix):
     assert {path.name for path in prefix.iterdir()} == {"bin", "include", "lib", "share"}
 
 
-def functions_of(*headers: str) -> set[str]:
+def functions_of(*headers):
     """The functions declared in public headers."""
-    found: set[str] = set()
+    found = set()
     for header in headers:
         text = (ROOT / "include/tsmalloc" / header).read_text()
         text = re.sub(r"/\*.*?\*/|^#.*?[^\\]$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -158,7 +143,7 @@ def functions_of(*headers: str) -> set[str]:
     return {name for pair in found for name in pair if name}
 
 
-def test_the_prefixed_archive_has_its_header_s_names_alone(prefix: Path) -> None:
+def test_the_prefixed_archive_has_its_header_s_names_alone(prefix):
     said = run("nm", "--defined-only", "--extern-only", prefix / "lib/libtsmalloc-prefixed.a")
     defined = {line.split()[-1] for line in said.splitlines() if len(line.split()) == 3}
     kept = (ROOT / "src/libc/prefixed.txt").read_text().split()
@@ -171,7 +156,7 @@ def test_the_prefixed_archive_has_its_header_s_names_alone(prefix: Path) -> None
     assert not [name for name in undefined if name.startswith("_Z") or "malloc" in name]
 
 
-def test_the_classic_library_exports_what_its_header_declares(prefix: Path) -> None:
+def test_the_classic_library_exports_what_its_header_declares(prefix):
     library = prefix / "lib/libtsmalloc-classic.so.0"
     said = run("nm", "--dynamic", "--defined-only", library)
     exported = {line.split()[-1] for line in said.splitlines()}
@@ -181,7 +166,7 @@ def test_the_classic_library_exports_what_its_header_declares(prefix: Path) -> N
 NAMED = "TSMALLOC_0 { global: malloc; local: *; };"
 
 
-def test_a_named_version_would_replace_nothing(tmp_path: Path) -> None:
+def test_a_named_version_would_replace_nothing(tmp_path):
     """Why exports.map has no version name (docs/adr/0034): the library with and without one."""
     (tmp_path / "program.c").write_text(
         "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n#include <stdlib.h>\n"
@@ -208,7 +193,7 @@ ABI_CHECK = ROOT / "packaging/cmake/abi/check"
 
 
 @pytest.mark.long
-def test_the_binary_interface_is_the_one_that_is_kept(tmp_path: Path) -> None:
+def test_the_binary_interface_is_the_one_that_is_kept(tmp_path):
     if shutil.which("abidw") is None:
         pytest.skip("there is no abidw (Debian: abigail-tools)")
     build = ("--build", tmp_path / "build")
@@ -230,23 +215,19 @@ def test_the_binary_interface_is_the_one_that_is_kept(tmp_path: Path) -> None:
 # ---- find_package ----
 
 
-def test_a_project_builds_in_every_form(prefix: Path, tmp_path: Path) -> None:
-    status, said = configure(
-        tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DFORMS={';'.join(FORMS)}"
-    )
-    assert status == 0, said
+def test_a_project_builds_in_every_form(prefix, tmp_path):
+    configure(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DFORMS={';'.join(FORMS)}")
     expect_all_served(tmp_path)
 
 
 @pytest.mark.long
-def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
+def test_the_prefix_is_moved_and_all_builds_again(tmp_path):
     first = tmp_path / "first"
     install(first, "runtime", "dev")
     moved = first.rename(tmp_path / "moved to a space")
     build = tmp_path / "build"
     forms = "-DFORMS=shared;object;prefixed;tsmalloc"
-    status, said = configure(build, f"-DCMAKE_PREFIX_PATH={moved}", forms)
-    assert status == 0, said
+    configure(build, f"-DCMAKE_PREFIX_PATH={moved}", forms)
     expect_all_served(build)
     assert f"{moved}/lib/libtsmalloc.so.0" in run(build / "c_shared")
 
@@ -272,7 +253,7 @@ def test_the_prefix_is_moved_and_all_builds_again(tmp_path: Path) -> None:
     assert Path(preload.replace("\\", "")).resolve() == (moved / "lib/libtsmalloc.so.0").resolve()
 
 
-def test_the_prefixed_header_says_that_it_comes_too_late(tmp_path: Path) -> None:
+def test_the_prefixed_header_says_that_it_comes_too_late(tmp_path):
     source = tmp_path / "late.c"
     source.write_text("#include <tsmalloc/arena.h>\n#include <tsmalloc/prefixed.h>\n")
     compile_it = ("cc", "-fsyntax-only", f"-I{ROOT}/include", source)
@@ -296,9 +277,7 @@ int main(void) {
 
 @pytest.mark.parametrize("kind", ["", "-DTSMALLOC_REQUIRED", "-DTSMALLOC_PREFIXED"])
 @pytest.mark.parametrize("language", ["c -std=c99", "c++ -std=c++98"])
-def test_a_block_that_is_not_written_yet_may_be_asked_about(
-    tmp_path: Path, kind: str, language: str
-) -> None:
+def test_a_block_that_is_not_written_yet_may_be_asked_about(tmp_path, kind, language):
     source = tmp_path / "program"
     source.write_text(UNREAD)
     strict = "-O2 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wredundant-decls -Werror"
@@ -306,7 +285,7 @@ def test_a_block_that_is_not_written_yet_may_be_asked_about(
     run(*line.split())
 
 
-def test_the_resources_compile_without_rtti(tmp_path: Path) -> None:
+def test_the_resources_compile_without_rtti(tmp_path):
     source = tmp_path / "program.cpp"
     source.write_text("#include <tsmalloc/memory_resource.hpp>\nint main() { ts::resource(); }\n")
     run("c++", "-std=c++17", "-fno-rtti", "-fsyntax-only", f"-I{ROOT}/include", source)
@@ -328,7 +307,7 @@ endforeach()
 """
 
 
-def test_a_program_that_calls_no_malloc_is_served_as_well(prefix: Path, tmp_path: Path) -> None:
+def test_a_program_that_calls_no_malloc_is_served_as_well(prefix, tmp_path):
     source = tmp_path / "main.c"
     source.write_text(NO_MALLOC)
     (tmp_path / "CMakeLists.txt").write_text(NO_MALLOC_PROJECT)
@@ -369,7 +348,7 @@ endforeach()
 """
 
 
-def expect_whole_stacks(program: Path) -> None:
+def expect_whole_stacks(program):
     """In the program's heap profile, although gcc omits the unwind table index with -static."""
     file = program.with_suffix(".pb")
     run(program, TSMALLOC_PROFILE="1", TSMALLOC_PROFILE_OUTPUT=str(file))
@@ -381,7 +360,7 @@ def expect_whole_stacks(program: Path) -> None:
     assert named[:3] == ["innermost", "middle", "main"]
 
 
-def test_static_programs_have_whole_stacks_in_their_heap_profiles(tmp_path: Path) -> None:
+def test_static_programs_have_whole_stacks_in_their_heap_profiles(tmp_path):
     prefix, build = tmp_path / "prefix", tmp_path / "build"
     install(prefix, "runtime", "dev")
     (tmp_path / "main.c").write_text(STATIC)
@@ -411,7 +390,7 @@ endforeach()
 """
 
 
-def find(folder: Path, prefix: Path, wanted: str, *options: str) -> tuple[int, str]:
+def find(folder, prefix, wanted, *options):
     """A project that only looks for the package. Joins the lines that CMake wrapped."""
     source = folder / "find"
     source.mkdir()
@@ -422,7 +401,7 @@ def find(folder: Path, prefix: Path, wanted: str, *options: str) -> tuple[int, s
 
 
 @pytest.mark.parametrize("wanted", ["", MINOR, VERSION, f"{VERSION} EXACT", "COMPONENTS object"])
-def test_a_version_of_the_same_minor_is_found(prefix: Path, tmp_path: Path, wanted: str) -> None:
+def test_a_version_of_the_same_minor_is_found(prefix, tmp_path, wanted):
     status, said = find(tmp_path, prefix, wanted)
     assert status == 0, said
     assert all(f"has {form}" in said for form in FORMS)
@@ -441,9 +420,7 @@ def test_a_version_of_the_same_minor_is_found(prefix: Path, tmp_path: Path, want
         ("COMPONENTS secure", (), "lib/libtsmalloc-secure.so.0 does not exist"),
     ],
 )
-def test_what_does_not_fit_is_not_found_and_why(
-    prefix: Path, tmp_path: Path, wanted: str, options: tuple[str, ...], why: str
-) -> None:
+def test_what_does_not_fit_is_not_found_and_why(prefix, tmp_path, wanted, options, why):
     if wanted == "COMPONENTS secure":
         copy = shutil.copytree(prefix / "lib/cmake", tmp_path / "lib/cmake")
         prefix = copy.parents[1]
@@ -454,10 +431,9 @@ def test_what_does_not_fit_is_not_found_and_why(
 
 
 @pytest.mark.parametrize("form", ["static", "object"])
-def test_a_shared_library_does_not_bring_the_malloc_of_a_process(
-    prefix: Path, tmp_path: Path, form: str
-) -> None:
-    status, said = configure(tmp_path, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMISTAKE={form}")
+def test_a_shared_library_does_not_bring_the_malloc_of_a_process(prefix, tmp_path, form):
+    options = (f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMISTAKE={form}")
+    status, said = try_to_run("cmake", "-S", PROJECT, "-B", tmp_path, *options)
     assert status != 0
     assert f"{form}_is_for_executables__a_library_takes_tsmalloc::shared" in said
 
@@ -466,14 +442,14 @@ def test_a_shared_library_does_not_bring_the_malloc_of_a_process(
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Path:
+def sources(tmp_path):
     """What git tracks, as an archive."""
     archive = tmp_path / "tsmalloc.tar"
     run("git", "archive", "--prefix=tsmalloc/", "--output", archive, "HEAD", cwd=ROOT)
     return archive
 
 
-def host_commands(build: Path) -> dict[str, list[str]]:
+def host_commands(build):
     """The compile flags of the project's own files, without paths of headers and output."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
@@ -483,13 +459,13 @@ def host_commands(build: Path) -> dict[str, list[str]]:
     return found
 
 
-def cache_names(build: Path) -> set[str]:
+def cache_names(build):
     lines = (build / "CMakeCache.txt").read_text().splitlines()
     return {line.split(":")[0] for line in lines if re.match(r"\w[\w-]*:", line)}
 
 
 @pytest.mark.parametrize("source", ["linked", "prefixed"])
-def test_a_strict_host_s_clang_says_nothing_of_what_embedders_compile(source: str) -> None:
+def test_a_strict_host_s_clang_says_nothing_of_what_embedders_compile(source):
     clang = shutil.which("clang++") or shutil.which("clang++-16")
     if clang is None:
         pytest.skip("there is no clang++ (Debian: clang-16)")
@@ -499,9 +475,7 @@ def test_a_strict_host_s_clang_says_nothing_of_what_embedders_compile(source: st
 
 
 @pytest.mark.long
-def test_nothing_leaks_into_a_host_that_is_strict(
-    prefix: Path, tmp_path: Path, sources: Path
-) -> None:
+def test_nothing_leaks_into_a_host_that_is_strict(prefix, tmp_path, sources):
     run("tar", "-xf", sources, cwd=tmp_path)
     strict = "-Wall -Wextra -Werror"
     options = (
@@ -509,10 +483,8 @@ def test_nothing_leaks_into_a_host_that_is_strict(
         *("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", "-DFORMS=shared;static;object;prefixed"),
     )
     installed, part = tmp_path / "installed", tmp_path / "part"
-    status, said = configure(installed, f"-DCMAKE_PREFIX_PATH={prefix}", *options)
-    assert status == 0, said
-    status, said = configure(part, f"-DTSMALLOC_SOURCE={tmp_path}/tsmalloc", *options)
-    assert status == 0, said
+    configure(installed, f"-DCMAKE_PREFIX_PATH={prefix}", *options)
+    configure(part, f"-DTSMALLOC_SOURCE={tmp_path}/tsmalloc", *options)
     expect_all_served(part)
     assert host_commands(part) == host_commands(installed)
     assert len(host_commands(part)) == 8
@@ -528,13 +500,8 @@ def test_nothing_leaks_into_a_host_that_is_strict(
 
 
 @pytest.mark.long
-def test_fetched_from_an_archive_without_optimisation_and_with_lto(
-    tmp_path: Path, sources: Path
-) -> None:
+def test_fetched_from_an_archive_without_optimisation_and_with_lto(tmp_path, sources):
     build = tmp_path / "build"
     options = ("-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON")
-    status, said = configure(
-        build, f"-DTSMALLOC_SOURCE={sources}", "-DFORMS=object;prefixed", *options
-    )
-    assert status == 0, said
+    configure(build, f"-DTSMALLOC_SOURCE={sources}", "-DFORMS=object;prefixed", *options)
     expect_all_served(build)

@@ -1,15 +1,13 @@
 """The Conan 2 recipe: builds each form of the library, and links a program with it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from captured import captured
 from package_commands import ROOT, run, try_to_run
+from prompt import ran
+from refusals import mentions
 
 from tsmlab import __version__
 
@@ -20,12 +18,12 @@ RECIPE = ROOT / "packaging/conan"
 
 
 @pytest.fixture(scope="module")
-def conan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def conan(tmp_path_factory):
     """Runs the command in an environment of its own, with the parent directory as its home."""
     made = tmp_path_factory.mktemp("conan")
     subprocess.run([sys.executable, "-m", "venv", made / "venv"], check=True)
     install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", CONAN)
-    done = captured(made / "venv/bin/python", *install, timeout=600)
+    done = ran(made / "venv/bin/python", *install, timeout=600)
     if done.returncode != 0:
         pytest.skip(f"{CONAN} cannot be had from PyPI: {done.stderr.strip().splitlines()[-1]}")
     command = made / "venv/bin/conan"
@@ -33,22 +31,21 @@ def conan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return command
 
 
-def home(conan: Path) -> dict[str, str]:
+def home(conan):
     """Environment variables; two compilers at once."""
     return {"CONAN_HOME": str(conan.parents[2]), "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
 
 
 @pytest.mark.parametrize("form", ["shared", "static", "prefixed", "secure"])
-def test_each_form_is_built_and_used(conan: Path, tmp_path: Path, form: str) -> None:
+def test_each_form_is_built_and_used(conan, tmp_path, form):
     program = shutil.copytree(RECIPE / "test_package", tmp_path / "program")
     create = (conan, "create", RECIPE, "--test-folder", program)
     said = run(*create, "--options", f"&:form={form}", **home(conan))
-    assert f"tsmalloc/{__version__}" in said
-    assert f"tsmalloc::{form}" in said
+    mentions(said, f"tsmalloc/{__version__}", f"tsmalloc::{form}")
 
 
 @pytest.mark.parametrize("setting", ["os=Windows", "arch=x86"])
-def test_other_systems_are_refused_in_one_line(conan: Path, setting: str) -> None:
+def test_other_systems_are_refused_in_one_line(conan, setting):
     status, said = try_to_run(conan, "create", RECIPE, "--settings", setting, **home(conan))
     assert status != 0
     assert "tsmalloc is for 64-bit Linux, not for" in said

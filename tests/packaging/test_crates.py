@@ -1,7 +1,5 @@
 """The crates: packaged, tested as packages, refused in one line, used by a crates.io program."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -14,8 +12,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from captured import captured, merged
 from package_commands import ROOT, artefacts
+from prompt import merged, ran, script
+from refusals import mentions
 
 from tsmlab import __version__, paths, tracker
 
@@ -28,13 +27,13 @@ CRATES = ("tsmalloc-sys", "tsmalloc")
 RIPGREP = "14.1.1"
 
 
-def try_cargo(folder: Path, *arguments: str | Path, **environment: str) -> tuple[int, str]:
+def try_cargo(folder, *arguments, **environment):
     """The exit status and the output of cargo, with two jobs at a time."""
     variables = os.environ | {"CARGO_BUILD_JOBS": "2", "CXX": CXX} | environment
     return merged("cargo", *arguments, cwd=folder, env=variables, stdin=subprocess.DEVNULL)
 
 
-def cargo(folder: Path, *arguments: str | Path, **environment: str) -> str:
+def cargo(folder, *arguments, **environment):
     """The output of cargo, which must succeed."""
     status, said = try_cargo(folder, *arguments, **environment)
     assert status == 0, f"cargo {' '.join(map(str, arguments))} ends with {status}:\n{said}"
@@ -42,7 +41,7 @@ def cargo(folder: Path, *arguments: str | Path, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory):
     """The packages, unpacked, with one target directory for all tests."""
     made = tmp_path_factory.mktemp("crates")
     packages = artefacts("rust")
@@ -57,7 +56,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def patch(workspace: Path) -> str:
+def patch(workspace):
     """Makes a manifest use our packages instead of crates.io's."""
     lines = (f"{crate} = {{ path = {json.dumps(str(workspace / crate))} }}\n" for crate in CRATES)
     return "[patch.crates-io]\n" + "".join(lines)
@@ -66,7 +65,7 @@ def patch(workspace: Path) -> str:
 # ---- the packages ----
 
 
-def test_built_again_without_a_network_they_have_the_same_bytes(tmp_path: Path) -> None:
+def test_built_again_without_a_network_they_have_the_same_bytes(tmp_path):
     packages = artefacts("rust")
     subprocess.run(
         [ROOT / "packaging/rust/build", "--output", tmp_path],
@@ -80,7 +79,7 @@ def test_built_again_without_a_network_they_have_the_same_bytes(tmp_path: Path) 
         assert (tmp_path / name).read_bytes() == (packages / name).read_bytes(), name
 
 
-def test_they_have_a_licence_and_the_sources(workspace: Path) -> None:
+def test_they_have_a_licence_and_the_sources(workspace):
     licence = (ROOT / "LICENSE").read_bytes()
     assert all((workspace / crate / "LICENSE").read_bytes() == licence for crate in CRATES)
     vendored = workspace / "tsmalloc-sys/vendor"
@@ -97,7 +96,7 @@ def test_they_have_a_licence_and_the_sources(workspace: Path) -> None:
     "features",
     ["", "override", "extension", "secure", "override,extension", "override,secure,extension"],
 )
-def test_their_own_tests_pass(workspace: Path, features: str) -> None:
+def test_their_own_tests_pass(workspace, features):
     chosen = ",".join(f"tsmalloc/{name}" for name in features.split(",") if name)
     said = cargo(workspace, "test", "--workspace", "--features", chosen)
     passed = sum(map(int, re.findall(r"test result: ok\. (\d+) passed", said)))
@@ -105,22 +104,20 @@ def test_their_own_tests_pass(workspace: Path, features: str) -> None:
     assert "warning" not in said
 
 
-def test_their_own_tests_pass_where_structures_are_checked(workspace: Path) -> None:
+def test_their_own_tests_pass_where_structures_are_checked(workspace):
     said = cargo(workspace, "test", "--workspace", TSMALLOC_DEBUG_LEVEL="1")
     assert "dealloc_names_the_size ... ok" in said
 
 
 @pytest.mark.parametrize("features", ["", "tsmalloc/override"])
-def test_their_own_tests_pass_with_musl(workspace: Path, features: str) -> None:
-    where = captured(
-        "rustc", "--print", "target-libdir", "--target", MUSL, check=True
-    ).stdout.strip()
+def test_their_own_tests_pass_with_musl(workspace, features):
+    where = ran("rustc", "--print", "target-libdir", "--target", MUSL, status=0).stdout.strip()
     if not Path(where).is_dir():
         pytest.skip(f"rustc has no {MUSL}: rustup target add {MUSL}")
     cargo(workspace, "test", "--workspace", "--target", MUSL, "--features", features)
 
 
-def test_clippy_rustfmt_and_rustdoc_have_no_complaint(workspace: Path) -> None:
+def test_clippy_rustfmt_and_rustdoc_have_no_complaint(workspace):
     for tool in ("clippy", "fmt"):
         if try_cargo(workspace, tool, "--version")[0] != 0:
             pytest.skip(f"there is no cargo {tool}: rustup component add clippy rustfmt")
@@ -135,7 +132,7 @@ def test_clippy_rustfmt_and_rustdoc_have_no_complaint(workspace: Path) -> None:
 # ---- what they compile ----
 
 
-def compilations(commands: list[str]) -> dict[str, set[str]]:
+def compilations(commands):
     """For each file of src/, the flags that determine its code."""
     found = {}
     for words in map(shlex.split, commands):
@@ -162,8 +159,8 @@ OF_BUILD_TYPE = {
     ],
 )
 def test_they_compile_what_cmake_compiles_with_the_same_flags(
-    workspace: Path, tmp_path: Path, features: str, targets: str
-) -> None:
+    workspace, tmp_path, features, targets
+):
     said = cargo(
         workspace,
         *("build", "-vv", "--package=tsmalloc-sys", "--features", features),
@@ -180,7 +177,7 @@ def test_they_compile_what_cmake_compiles_with_the_same_flags(
 # ---- refusals ----
 
 
-def refusal(workspace: Path, *arguments: str, **environment: str) -> str:
+def refusal(workspace, *arguments, **environment):
     """The line in which the build script says why it compiles nothing."""
     status, said = try_cargo(
         workspace, "check", "--package", "tsmalloc-sys", *arguments, **environment
@@ -192,62 +189,57 @@ def refusal(workspace: Path, *arguments: str, **environment: str) -> str:
     return lines[0]
 
 
-def test_a_compiler_without_cxx20_is_refused(workspace: Path, tmp_path: Path) -> None:
-    compiler = tmp_path / "old-cxx"
-    compiler.write_text(
+def test_a_compiler_without_cxx20_is_refused(workspace, tmp_path):
+    compiler = script(
+        tmp_path / "old-cxx",
         "#!/bin/sh\n"
         'case " $* " in *" -std=c++20 "*) echo "unknown flag" >&2; exit 1;; esac\n'
-        'exec g++ "$@"\n'
+        'exec g++ "$@"\n',
     )
-    compiler.chmod(0o755)
     line = refusal(workspace, CXX=str(compiler))
-    assert f"{compiler} has no -std=c++20" in line
-    assert "needs gcc 12 or clang 16" in line
+    mentions(line, f"{compiler} has no -std=c++20", "needs gcc 12 or clang 16")
 
 
-def test_a_compiler_that_is_not_there_is_named(workspace: Path) -> None:
+def test_a_compiler_that_is_not_there_is_named(workspace):
     line = refusal(workspace, CXX="/nowhere/c++")
-    assert "/nowhere/c++" in line
-    assert "install g++, or name a compiler in CXX" in line
+    mentions(line, "/nowhere/c++", "install g++, or name a compiler in CXX")
 
 
-def test_a_compiler_that_fails_is_named(workspace: Path, tmp_path: Path) -> None:
-    compiler = tmp_path / "broken-cxx"
+def test_a_compiler_that_fails_is_named(workspace, tmp_path):
     # Every flag is known, and none of our files is compiled.
-    compiler.write_text('#!/bin/sh\ncase "$*" in *override*) exit 1;; esac\nexec g++ "$@"\n')
-    compiler.chmod(0o755)
+    text = '#!/bin/sh\ncase "$*" in *override*) exit 1;; esac\nexec g++ "$@"\n'
+    compiler = script(tmp_path / "broken-cxx", text)
     assert "does not compile tsmalloc" in refusal(workspace, CXX=str(compiler))
 
 
 @pytest.mark.parametrize("target", ["x86_64-pc-windows-gnu", "i686-unknown-linux-gnu"])
-def test_other_targets_are_refused(workspace: Path, target: str) -> None:
+def test_other_targets_are_refused(workspace, target):
     line = refusal(workspace, "--target", target)
     assert f"64-bit Linux, and {target} is another target" in line
 
 
-def test_features_that_exclude_one_another_are_refused(workspace: Path) -> None:
+def test_features_that_exclude_one_another_are_refused(workspace):
     line = refusal(workspace, "--target", MUSL, "--features", "override,secure")
     assert "override and secure together need glibc" in line
 
 
-def test_an_unknown_debug_level_is_refused(workspace: Path) -> None:
+def test_an_unknown_debug_level_is_refused(workspace):
     assert "is 0, 1, 2 or 3" in refusal(workspace, TSMALLOC_DEBUG_LEVEL="9")
 
 
-def test_a_package_without_sources_is_refused(workspace: Path, tmp_path: Path) -> None:
+def test_a_package_without_sources_is_refused(workspace, tmp_path):
     copy = tmp_path / "a/b/c/tsmalloc-sys"
     shutil.copytree(workspace / "tsmalloc-sys", copy, ignore=shutil.ignore_patterns("vendor"))
     assert "has no sources of tsmalloc" in refusal(copy)
 
 
-def test_the_build_names_what_is_missing(tmp_path: Path) -> None:
+def test_the_build_names_what_is_missing(tmp_path):
     build = [sys.executable, ROOT / "packaging/rust/build"]
     for arguments, path, status, expected in (
         (["--what"], os.environ["PATH"], 1, "usage"),
         ([], str(tmp_path), 2, "there is no cargo"),
     ):
-        done = captured(*build, *arguments, env={"PATH": path})
-        assert done.returncode == status
+        done = ran(*build, *arguments, env={"PATH": path}, status=status)
         assert expected in done.stderr
         assert done.stderr.count("\n") == 1
 
@@ -267,14 +259,14 @@ pub extern "C" fn sum_of_squares(count: u64) -> u64 {
 """
 
 
-def names(program: Path, kinds: str) -> set[str]:
+def names(program, kinds):
     """Symbols of the given kinds."""
-    listed = captured("nm", program, check=True).stdout
+    listed = ran("nm", program, status=0).stdout
     words = (line.split() for line in listed.splitlines())
     return {each[-1] for each in words if len(each) >= 2 and each[-2] in kinds}
 
 
-def test_a_shared_library_has_a_heap_of_its_own(workspace: Path, tmp_path: Path) -> None:
+def test_a_shared_library_has_a_heap_of_its_own(workspace, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src/lib.rs").write_text(LIBRARY)
     (tmp_path / "build.rs").write_text(
@@ -296,7 +288,7 @@ def test_a_shared_library_has_a_heap_of_its_own(workspace: Path, tmp_path: Path)
 
 
 @pytest.fixture(scope="module")
-def ripgrep(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ripgrep(workspace, tmp_path_factory):
     """ripgrep from crates.io, with its allocator line replaced by ours, and its tests."""
     fetched = tmp_path_factory.mktemp("fetched")
     (fetched / "src").mkdir()
@@ -332,27 +324,19 @@ def ripgrep(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def calls_of_malloc(program: Path, tmp_path: Path) -> int:
+def calls_of_malloc(program, tmp_path):
     """How often a search calls the process's malloc."""
     folder = tmp_path / f"{program.name}-counts"
     folder.mkdir()
-    done = captured(
-        program,
-        "--no-config",
-        "--sort=path",
-        "namespace [a-z]+",
-        ROOT / "src",
-        env={
-            "LD_PRELOAD": str(paths.library(tracker.LIBRARY)),
-            tracker.VARIABLE_OF_CALLS: str(folder),
-        },
-        check=True,
-    )
+    search = ("--no-config", "--sort=path", "namespace [a-z]+", ROOT / "src")
+    library = str(paths.library(tracker.LIBRARY))
+    counting = {"LD_PRELOAD": library, tracker.VARIABLE_OF_CALLS: str(folder)}
+    done = ran(program, *search, env=counting, status=0)
     assert "namespace ts {" in done.stdout
     return sum(counts.calls for counts in tracker.read(folder))
 
 
-def test_ripgrep_passes_its_own_tests(ripgrep: Path, tmp_path: Path) -> None:
+def test_ripgrep_passes_its_own_tests(ripgrep, tmp_path):
     said = cargo(ripgrep, "test")
     results = [int(count) for count in re.findall(r"test result: ok\. (\d+) passed", said)]
     assert sum(results) > 300

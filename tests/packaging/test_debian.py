@@ -3,8 +3,6 @@
 Nothing is installed on this machine.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -50,23 +48,21 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def packages() -> dict[str, Path]:
+def packages():
     """The file of each package."""
     files = {path.name.partition("_")[0]: path for path in artefacts("debian").glob("*.deb")}
     assert set(files) == set(PACKAGES)
     return files
 
 
-def test_lintian_has_nothing_to_say(packages: dict[str, Path]) -> None:
+def test_lintian_has_nothing_to_say(packages):
     if shutil.which("lintian") is None:
         pytest.skip("needs lintian (Debian: sudo apt install lintian)")
     said = run("lintian", "--allow-root", "--fail-on", "error,warning", *packages.values())
     assert said == ""
 
 
-def test_built_in_two_places_they_have_the_same_bytes(
-    packages: dict[str, Path], tmp_path: Path
-) -> None:
+def test_built_in_two_places_they_have_the_same_bytes(packages, tmp_path):
     copy = tmp_path / "another folder"
     run("sh", "-c", CLONE, "077", ROOT, copy, HOME=str(tmp_path))
     time = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
@@ -82,19 +78,19 @@ class Machine:
 
     root: Path
 
-    def run(self, script: str) -> str:
+    def run(self, script):
         """The output of a shell script run as root."""
         variables = {"PATH": chroots.PATH, "HOME": "/tmp", "DEBIAN_FRONTEND": "noninteractive"}
         return chroots.in_root(self.root, ["/bin/sh", "-euc", script], variables)
 
-    def files(self) -> set[str]:
+    def files(self):
         """All paths that a package may have left behind."""
         listed = run("find", self.root, "-mindepth", "1", "-printf", "%P\\n").splitlines()
         return {path for path in listed if not re.match(NOT_COMPARED, path)}
 
 
 @pytest.fixture(scope="module")
-def machine(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(packages, tmp_path_factory):
     """A fresh Debian 12 in which apt has installed all packages and their dependencies."""
     chroots.need_chroots()
     root = tmp_path_factory.mktemp("debian") / "root"
@@ -105,7 +101,7 @@ def machine(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory)
     return made
 
 
-def test_what_is_preloaded_serves(machine: Machine) -> None:
+def test_what_is_preloaded_serves(machine):
     for name, library in (("", "libtsmalloc"), ("secure", "libtsmalloc-secure")):
         path = machine.run(f"tsmalloc lib {name}").strip()
         assert re.fullmatch(rf"/usr/lib/[\w-]+/{library}\.so\.0", path)
@@ -118,7 +114,7 @@ def test_what_is_preloaded_serves(machine: Machine) -> None:
     assert without_proc == machine.run("tsmalloc lib")
 
 
-def test_the_lab_works_with_what_the_distribution_has(machine: Machine) -> None:
+def test_the_lab_works_with_what_the_distribution_has(machine):
     assert machine.run("tsmalloc --version") == f"tsmalloc, version {__version__}\n"
     assert "  compare " in machine.run("tsmalloc --help")
     assert {"tsmalloc", "lock-first", "lockfree-worst", "glibc"} <= set(
@@ -128,7 +124,7 @@ def test_the_lab_works_with_what_the_distribution_has(machine: Machine) -> None:
         check_use(verb, lambda script: machine.run(f"cd $(mktemp -d); {script}"))
 
 
-def test_programs_are_compiled_by_pkg_config(machine: Machine) -> None:
+def test_programs_are_compiled_by_pkg_config(machine):
     machine.run("apt-get install --yes --no-install-recommends gcc libc6-dev pkg-config")
     (machine.root / "tmp/program.c").write_text(PROGRAM)
     assert machine.run(COMPILE).split("\n") == ["1 1"] * 3 + ["1"] * 3 + [""]
@@ -137,7 +133,7 @@ def test_programs_are_compiled_by_pkg_config(machine: Machine) -> None:
     assert os.path.normpath(preload) == machine.run("tsmalloc lib")
 
 
-def test_purged_they_leave_nothing(machine: Machine) -> None:
+def test_purged_they_leave_nothing(machine):
     """The first purge leaves only their dependencies, for comparison; then they are reinstalled."""
     purge = f"dpkg --purge {' '.join(reversed(PACKAGES))}"
     machine.run(purge)

@@ -3,14 +3,11 @@
 Only the instructions and flags that our Dockerfiles use are supported; others are errors.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +17,7 @@ from package_commands import ROOT, artefacts, run
 
 DOCKERFILES = ROOT / "packaging" / "docker"
 # The replacement for an image: how mmdebstrap makes a root like it, and the user of its processes.
-BASES: dict[str, tuple[tuple[str, ...], int]] = {
+BASES = {
     "debian:12": (("minbase",), 0),
     "debian:12-slim": (("minbase",), 0),
     "gcr.io/distroless/base-debian12:nonroot": (("extract", "base-files", "libc6"), 65532),
@@ -41,12 +38,12 @@ class Image:
     variables: dict[str, str] = field(default_factory=lambda: {"PATH": chroots.PATH})
     entrypoint: list[str] = field(default_factory=list)
 
-    def run(self, *command: str, user: int | None = None, read_only: bool = False) -> str:
+    def run(self, *command, user=None, read_only=False):
         by = self.user if user is None else user
         return chroots.in_root(self.root, command, self.variables, user=by, read_only=read_only)
 
 
-def instructions(text: str) -> list[tuple[str, str]]:
+def instructions(text):
     """Each instruction and its arguments, without comments, and with continued lines joined."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
@@ -57,12 +54,12 @@ def instructions(text: str) -> list[tuple[str, str]]:
 class Performer:
     """Runs the instructions of one file in roots below a directory."""
 
-    def __init__(self, folder: Path, context: Path) -> None:
+    def __init__(self, folder, context):
         self.folder, self.context = folder, context
-        self.stages: dict[str, Image] = {}
-        self.image: Image | None = None
+        self.stages = {}
+        self.image = None
 
-    def perform(self, text: str) -> Image:
+    def perform(self, text):
         for word, arguments in instructions(text):
             if word == "FROM":
                 self.begin(arguments)
@@ -77,7 +74,7 @@ class Performer:
             raise Refused("a file without FROM")
         return self.image
 
-    def begin(self, arguments: str) -> None:
+    def begin(self, arguments):
         found = re.fullmatch(r"(\S+)(?: AS (\w+))?", arguments)
         if found is None or found[1] not in BASES:
             raise Refused(f"FROM {arguments}")
@@ -86,7 +83,7 @@ class Performer:
         root = chroots.unpack(chroots.archive(variant, *packages), self.folder / name)
         self.image = self.stages[name] = Image(root, user)
 
-    def copy(self, image: Image, arguments: str) -> None:
+    def copy(self, image, arguments):
         *sources, target = arguments.split()
         start = self.context
         if sources[0].startswith("--from="):
@@ -103,37 +100,37 @@ class Performer:
                 # Copies the contents of a directory, but not the directory.
                 run("cp", "-a", f"{source}/." if source.is_dir() else source, place)
 
-    def run(self, image: Image, arguments: str) -> None:
+    def run(self, image, arguments):
         if arguments.startswith(("[", "-")):
             raise Refused(f"RUN {arguments}")
         image.run("/bin/sh", "-c", arguments)
 
-    def env(self, image: Image, arguments: str) -> None:
+    def env(self, image, arguments):
         for pair in shlex.split(arguments):
             name, equals, value = pair.partition("=")
             if not equals or "$" in value:
                 raise Refused(f"ENV {arguments}")
             image.variables[name] = value
 
-    def entry(self, image: Image, arguments: str) -> None:
+    def entry(self, image, arguments):
         if not arguments.startswith("["):
             raise Refused(f"ENTRYPOINT {arguments}")
         image.entrypoint = json.loads(arguments)
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> Iterator[Path]:
+def roots(tmp_path):
     """A directory for roots, which are large: it is deleted after the test."""
     chroots.need_chroots()
     yield tmp_path / "roots"
     shutil.rmtree(tmp_path / "roots", ignore_errors=True)
 
 
-def performed(name: str, folder: Path, context: Path) -> Image:
+def performed(name, folder, context):
     return Performer(folder, context).perform((DOCKERFILES / name).read_text())
 
 
-def expect_served(maps: str, image: Image) -> None:
+def expect_served(maps, image):
     """Checks a process's maps in the image: our library is there, with libc's and its own."""
     assert re.search(r" /usr/lib/\S*libtsmalloc\.so\.0\S*$", maps, re.MULTILINE), maps
     assert image.entrypoint[1:] == ["/proc/self/maps"]
@@ -148,22 +145,20 @@ def expect_served(maps: str, image: Image) -> None:
         "FROM --platform=linux/arm64 debian:12",
     ],
 )
-def test_what_is_not_known_is_refused(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_known_is_refused(text, tmp_path, monkeypatch):
     monkeypatch.setattr(chroots, "archive", lambda *_: tmp_path)
     monkeypatch.setattr(chroots, "unpack", lambda _, root: root)
     with pytest.raises(Refused):
         Performer(tmp_path, tmp_path).perform(text)
 
 
-def test_lines_are_joined() -> None:
+def test_lines_are_joined():
     text = "# a comment\nFROM a AS b\nRUN one \\\n    && two\n\nENV A=1\n"
     assert instructions(text) == [("FROM", "a AS b"), ("RUN", "one && two"), ("ENV", "A=1")]
 
 
 @pytest.mark.long
-def test_debian(tmp_path: Path, roots: Path) -> None:
+def test_debian(tmp_path, roots):
     context = tmp_path / "context"
     (context / "dist").mkdir(parents=True)
     for package in artefacts("debian").glob("libtsmalloc0_*.deb"):
@@ -176,7 +171,7 @@ def test_debian(tmp_path: Path, roots: Path) -> None:
 
 
 @pytest.mark.long
-def test_distroless(tmp_path: Path, roots: Path) -> None:
+def test_distroless(tmp_path, roots):
     context = tmp_path / "context"
     context.mkdir()
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)

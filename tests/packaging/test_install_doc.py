@@ -5,8 +5,6 @@ shell commands run, each of which must succeed. `sudo` runs a command unchanged.
 on a machine is skipped with the reason.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -16,8 +14,9 @@ from pathlib import Path
 
 import chroots
 import pytest
-from captured import merged
 from package_commands import ROOT, artefacts, run
+from prompt import merged
+from prompt import script as make_script
 
 TEXT = (ROOT / "docs/install.md").read_text(encoding="utf-8")
 FENCE = re.compile(
@@ -60,16 +59,16 @@ WAYS = {
 }
 
 
-def sections() -> dict[str, str]:
+def sections():
     parts = re.split(r"^## (.+)\n", TEXT, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def blocks(section: str) -> list[re.Match[str]]:
+def blocks(section):
     return list(FENCE.finditer(sections()[section]))
 
 
-def script(section: str, folder: Path) -> str:
+def script(section, folder):
     """A section's files and commands, in order."""
     lines = ["set -euo pipefail"]
     for number, block in enumerate(blocks(section)):
@@ -85,7 +84,7 @@ def script(section: str, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_every_block_belongs_to_a_way() -> None:
+def test_every_block_belongs_to_a_way():
     with_blocks = {name for name in sections() if blocks(name)}
     assert with_blocks == set(WAYS)
     fences = TEXT.count("\n```") // 2
@@ -93,7 +92,7 @@ def test_every_block_belongs_to_a_way() -> None:
 
 
 @pytest.fixture
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def folder(request, tmp_path):
     """Where a section runs: with the artefacts that it needs, or in a checkout."""
     way = WAYS[request.param]
     missing = sorted({package for tool, package in way.tools.items() if not shutil.which(tool)})
@@ -109,11 +108,10 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return work
 
 
-def run_section(section: str, folder: Path) -> str:
+def run_section(section, folder):
     tools = folder / ".tools"
     tools.mkdir()
-    (tools / "sudo").write_text(SUDO)
-    (tools / "sudo").chmod(0o755)
+    make_script(tools / "sudo", SUDO)
     kept = CACHES | {name: value for name, value in os.environ.items() if name not in DROPPED}
     kept |= {"HOME": str(folder / "home"), "PATH": f"{tools}:{kept['PATH']}"}
     command = ("bash", "-c", script(section, folder))
@@ -143,38 +141,37 @@ HERE = [name for name, way in WAYS.items() if not way.in_debian]
 @pytest.mark.parametrize(
     ("folder", "section"), [(name, name) for name in HERE], indirect=["folder"], ids=HERE
 )
-def test_a_way_works_as_it_is_written(folder: Path, section: str) -> None:
+def test_a_way_works_as_it_is_written(folder, section):
     run_section(section, folder)
 
 
 @pytest.fixture
-def debian(tmp_path: Path) -> Path:
+def debian(tmp_path):
     """A fresh Debian with the packages in /work/dist, and a sudo that runs commands unchanged."""
     chroots.need_chroots()
     packages = artefacts("debian")
     root = chroots.unpack(chroots.archive("minbase"), tmp_path / "root")
     shutil.copytree(packages, root / "work/dist")
     for name, text in (("sudo", SUDO), ("systemctl", "#!/bin/sh\n")):
-        (root / "usr/bin" / name).write_text(text)
-        (root / "usr/bin" / name).chmod(0o755)
+        make_script(root / "usr/bin" / name, text)
     # Recommended packages take minutes to download.
     (root / "etc/apt/apt.conf.d/90tests").write_text('APT::Install-Recommends "0";\n')
     in_debian(root, "apt-get update")
     return root
 
 
-def in_debian(root: Path, commands: str) -> str:
+def in_debian(root, commands):
     variables = {"PATH": chroots.PATH, "HOME": "/root", "DEBIAN_FRONTEND": "noninteractive"}
     return chroots.in_root(root, ["/bin/bash", "-c", f"cd /work\n{commands}"], variables)
 
 
 @pytest.mark.long
-def test_debian_packages_as_it_is_written(debian: Path) -> None:
+def test_debian_packages_as_it_is_written(debian):
     in_debian(debian, script("Debian packages", debian / "work"))
 
 
 @pytest.mark.long
-def test_the_drop_in_of_systemd_is_valid_and_preloads(debian: Path, tmp_path: Path) -> None:
+def test_the_drop_in_of_systemd_is_valid_and_preloads(debian, tmp_path):
     """No systemd runs there, so `systemctl` is a dummy."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("it needs: sudo apt install systemd")
@@ -188,7 +185,7 @@ def test_the_drop_in_of_systemd_is_valid_and_preloads(debian: Path, tmp_path: Pa
     assert "/libtsmalloc.so.0" in in_debian(debian, f"env {variable} cat /proc/self/maps")
 
 
-def test_the_dockerfile_is_the_one_that_test_images_performs() -> None:
+def test_the_dockerfile_is_the_one_that_test_images_performs():
     (block,) = blocks("Containers")
     whole = (ROOT / "packaging/docker/Dockerfile.debian").read_text(encoding="utf-8")
     assert block["language"] == "dockerfile"

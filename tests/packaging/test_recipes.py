@@ -1,7 +1,5 @@
 """Recipes that no test builds: what can be checked without their tools."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -14,18 +12,18 @@ UNTESTED = ("homebrew/tsmalloc.rb", "nix/default.nix", "vcpkg/portfile.cmake", "
 
 
 @pytest.mark.parametrize("name", UNTESTED)
-def test_a_recipe_says_in_its_first_line_that_it_is_untested(name: str) -> None:
+def test_a_recipe_says_in_its_first_line_that_it_is_untested(name):
     assert "Untested" in (PACKAGING / name).read_text(encoding="utf-8").partition("\n")[0]
 
 
 @pytest.mark.parametrize("name", [name for name in UNTESTED if not name.endswith(".json")])
-def test_a_recipe_names_options_of_the_build(name: str) -> None:
+def test_a_recipe_names_options_of_the_build(name):
     build = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
     for option in ("TSMALLOC_TESTS", "TSMALLOC_LAB", "TSMALLOC_INSTALL"):
         assert f"option({option} " in build
         assert f"-D{option}=" in (PACKAGING / name).read_text(encoding="utf-8")
 
 
-def test_the_version_that_vcpkg_wants_is_the_headers() -> None:
+def test_the_version_that_vcpkg_wants_is_the_headers():
     manifest = json.loads((PACKAGING / "vcpkg/vcpkg.json").read_text(encoding="utf-8"))
     assert manifest["version"] == __version__

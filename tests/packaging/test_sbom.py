@@ -1,19 +1,15 @@
 """The bill of materials: the dependencies of small artefacts, in a valid CycloneDX document."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
 import sys
 import tarfile
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pytest
-from captured import captured
 from package_commands import ROOT, run, try_to_run
+from prompt import ran
 
 from tsmlab import __version__
 
@@ -33,7 +29,7 @@ Requires-Dist: pytest; extra == "dev"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A wheel, a crate and two archives of programs: one shared, one with zstd linked in."""
     made = tmp_path_factory.mktemp("artefacts")
     program = made.parent / "program"
@@ -54,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def archive(path: Path, files: dict[str, bytes]) -> None:
+def archive(path, files):
     with tarfile.open(path, "w:gz" if path.suffix == ".crate" else "w:xz") as made:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
@@ -62,13 +58,12 @@ def archive(path: Path, files: dict[str, bytes]) -> None:
             made.addfile(entry, io.BytesIO(content))
 
 
-def bill(folder: Path) -> dict[str, Any]:
+def bill(folder):
     run(ROOT / "packaging/sbom.py", folder, SOURCE_DATE_EPOCH="86400")
-    told: dict[str, Any] = json.loads((folder / f"tsmalloc-{__version__}.cdx.json").read_text())
-    return told
+    return json.loads((folder / f"tsmalloc-{__version__}.cdx.json").read_text())
 
 
-def test_it_says_what_each_artefact_needs(folder: Path) -> None:
+def test_it_says_what_each_artefact_needs(folder):
     told = bill(folder)
     needs = {each["ref"]: each["dependsOn"] for each in told["dependencies"]}
     assert needs["file:tsmalloc-1-py3-none-any.whl"] == [
@@ -88,14 +83,14 @@ def test_it_says_what_each_artefact_needs(folder: Path) -> None:
     assert told == bill(folder)  # without the last one, which is no artefact, and without a clock
 
 
-def test_a_folder_without_artefacts_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_artefacts_is_refused(tmp_path):
     status, said = try_to_run(ROOT / "packaging/sbom.py", tmp_path)
     assert status == 2
     assert said == f"sbom: {tmp_path} has no artefacts: build them with dev/package\n"
 
 
 @pytest.mark.long
-def test_it_is_valid_cyclonedx(folder: Path, tmp_path: Path) -> None:
+def test_it_is_valid_cyclonedx(folder, tmp_path):
     text = json.dumps(bill(folder))
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
@@ -108,5 +103,5 @@ def test_it_is_valid_cyclonedx(folder: Path, tmp_path: Path) -> None:
     if installed.returncode != 0:
         pytest.skip(f"{LIBRARY} cannot be installed: {installed.stderr.splitlines()[-1]}")
     for content, is_valid in ((text, True), (text.replace('"SHA-256"', '"SHA-257"'), False)):
-        done = captured(python, "-c", VALIDATE, input=content)
+        done = ran(python, "-c", VALIDATE, input=content)
         assert (done.returncode == 0) == is_valid, done.stderr

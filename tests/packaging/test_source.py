@@ -1,13 +1,11 @@
 """The source archive: what git tracks, independent of the machine and the time."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 
 import pytest
-from captured import captured
 from package_commands import ROOT, artefacts, run
+from prompt import ran
 
 from tsmlab import __version__
 
@@ -18,15 +16,15 @@ CLONE = 'umask $0 && git clone -q "$1" "$2" && cp -r "$1/packaging/source" "$2/p
 pytestmark = pytest.mark.long
 
 
-def test_it_has_the_files_that_git_tracks() -> None:
-    listed = captured("git", "ls-files", "-z", cwd=ROOT, check=True).stdout
+def test_it_has_the_files_that_git_tracks():
+    listed = ran("git", "ls-files", "-z", cwd=ROOT, status=0).stdout
     expected = {f"{NAME}/{name}" for name in listed.split("\0") if name}
     with tarfile.open(artefacts("source") / f"{NAME}.tar.xz") as archive:
         assert set(archive.getnames()) == expected
         assert archive.getmember(f"{NAME}/tsmalloc").mode == 0o755
 
 
-def test_built_in_two_places_it_has_the_same_bytes(tmp_path: Path) -> None:
+def test_built_in_two_places_it_has_the_same_bytes(tmp_path):
     made = []
     for umask, zone in (("022", "UTC"), ("077", "Asia/Tokyo")):
         copy = tmp_path / umask

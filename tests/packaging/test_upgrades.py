@@ -3,8 +3,6 @@
 The older one is the artefact itself with a lower version and one more file.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -22,7 +20,7 @@ OLDER = "0.0.1"
 pytestmark = pytest.mark.long
 
 
-def older_wheel(wheel: Path, folder: Path) -> Path:
+def older_wheel(wheel, folder):
     made = folder / wheel.name.replace(f"-{__version__}-", f"-{OLDER}-")
     old, new = f"tsmalloc-{__version__}.dist-info/", f"tsmalloc-{OLDER}.dist-info/"
     with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(made, "w") as target:
@@ -38,7 +36,7 @@ def older_wheel(wheel: Path, folder: Path) -> Path:
     return made
 
 
-def test_a_wheel_replaces_an_older_one(tmp_path: Path) -> None:
+def test_a_wheel_replaces_an_older_one(tmp_path):
     (wheel,) = artefacts("wheel").glob("tsmalloc-*.whl")
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     install = (tmp_path / "venv/bin/python", "-m", "pip", "install", "--no-index", "--no-deps")
@@ -49,7 +47,7 @@ def test_a_wheel_replaces_an_older_one(tmp_path: Path) -> None:
     assert "--force-reinstall" in run(*install, wheel)
 
 
-def test_dpkg_replaces_an_older_package(tmp_path: Path) -> None:
+def test_dpkg_replaces_an_older_package(tmp_path):
     chroots.need_chroots()
     (package,) = artefacts("debian").glob("libtsmalloc0_*.deb")
     tree = tmp_path / "tree"

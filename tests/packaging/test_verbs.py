@@ -3,16 +3,13 @@
 test_wheel.py tests the same uses in the wheel itself, and test_debian.py in Debian packages.
 """
 
-from __future__ import annotations
-
 import shlex
 import site
 import sys
-from pathlib import Path
 
 import pytest
-from captured import captured
 from package_commands import ROOT, run
+from prompt import ran
 from verbs import USES, check_use
 
 # What the lab needs comes from this environment.
@@ -20,7 +17,7 @@ DEPENDENCIES = site.getsitepackages()[0]
 
 
 @pytest.fixture(scope="module")
-def as_a_wheel(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def as_a_wheel(prefix, tmp_path_factory):
     """Its directory of commands, in a path with a space, from which nothing can be preloaded."""
     folder = tmp_path_factory.mktemp("wheel") / "an environment"
     (folder / "bin").mkdir(parents=True)
@@ -36,10 +33,10 @@ def as_a_wheel(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def has_other_python() -> bool:
+def has_other_python():
     """Whether Debian's python3 cannot use this environment's packages."""
     asked = ["/usr/bin/python3", "-c", "import sys; print(sys.version_info[:2])"]
-    told = captured(*asked).stdout
+    told = ran(*asked).stdout
     return told.strip() != str(sys.version_info[:2])
 
 
@@ -47,9 +44,7 @@ def has_other_python() -> bool:
 @pytest.mark.parametrize(
     "verb", [v if u.is_quick else pytest.param(v, marks=pytest.mark.long) for v, u in USES.items()]
 )
-def test_each_verb_works(
-    way: str, verb: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_each_verb_works(way, verb, request, tmp_path):
     variables = {"HOME": str(tmp_path)}
     if way == "wheel":
         commands = request.getfixturevalue("as_a_wheel")

@@ -1,7 +1,5 @@
 """The wheel: its contents, and all of its verbs in fresh environments that have nothing else."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -11,21 +9,21 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from captured import captured
 from package_commands import ROOT, artefacts, run, try_to_run
+from prompt import ran
 from verbs import USES, check_use
 
 LONG = pytest.mark.long
 CHECKERS = ("auditwheel==6.8.2", "twine==7.0.0")
 
 
-def tracked_files_of_the_package() -> set[str]:
+def tracked_files_of_the_package():
     """Relative to the package's parent."""
     told = run("git", "ls-files", "tsmlab", cwd=ROOT / "lab")
     return set(told.split())
 
 
-def test_an_installed_lab_has_every_file_of_the_package(prefix: Path) -> None:
+def test_an_installed_lab_has_every_file_of_the_package(prefix):
     package = prefix / "share" / "tsmalloc" / "python"
     missing = {name for name in tracked_files_of_the_package() if not (package / name).is_file()}
     assert not missing
@@ -35,13 +33,13 @@ def test_an_installed_lab_has_every_file_of_the_package(prefix: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel() -> Path:
+def wheel():
     (built,) = artefacts("wheel").glob("*.whl")
     return built
 
 
 @pytest.fixture(scope="module")
-def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheelhouse(wheel, tmp_path_factory):
     """The wheel with all its dependencies, for each Python that it is tested with."""
     folder = tmp_path_factory.mktemp("wheelhouse")
     for python in pythons():
@@ -50,7 +48,7 @@ def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pythons() -> list[Path]:
+def pythons():
     """Two of different versions: this one, and the first other one that is new enough."""
     found = [Path(sys.executable)]
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -68,25 +66,17 @@ def pythons() -> list[Path]:
     return found
 
 
-def pip(environment: Path, python: Path, *words: str | Path) -> str:
+def pip(environment, python, *words):
     """Runs pip in an environment, creating it if it does not exist."""
     if not environment.exists():
         run(python, "-m", "venv", environment)
     settings = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
-    tool = environment / "bin" / "python"
-    return run(
-        tool,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        *words,
-        HOME=os.environ["HOME"],
-        **settings,
-    )
+    tool = (environment / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+    return run(*tool, *words, HOME=os.environ["HOME"], **settings)
 
 
 @LONG
-def test_the_wheel_has_the_package_the_libraries_and_the_licences(wheel: Path) -> None:
+def test_the_wheel_has_the_package_the_libraries_and_the_licences(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
@@ -112,7 +102,7 @@ def test_the_wheel_has_the_package_the_libraries_and_the_licences(wheel: Path) -
 
 
 @LONG
-def test_auditwheel_and_twine_find_it_fit(wheel: Path, tmp_path: Path) -> None:
+def test_auditwheel_and_twine_find_it_fit(wheel, tmp_path):
     environment = tmp_path / "checkers"
     pip(environment, Path(sys.executable), "install", "--quiet", *CHECKERS)
     said = run(environment / "bin" / "auditwheel", "show", wheel)
@@ -121,7 +111,7 @@ def test_auditwheel_and_twine_find_it_fit(wheel: Path, tmp_path: Path) -> None:
 
 
 @LONG
-def test_it_is_built_twice_with_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+def test_it_is_built_twice_with_the_same_bytes(wheel, tmp_path):
     run(
         *(ROOT / "dev" / "package", "wheel", "--output", tmp_path),
         HOME=os.environ["HOME"],
@@ -132,23 +122,13 @@ def test_it_is_built_twice_with_the_same_bytes(wheel: Path, tmp_path: Path) -> N
 
 @LONG
 @pytest.mark.parametrize("number", [0, 1])
-def test_every_verb_works_offline_and_nothing_is_left(
-    number: int, wheelhouse: Path, tmp_path: Path
-) -> None:
+def test_every_verb_works_offline_and_nothing_is_left(number, wheelhouse, tmp_path):
     if number >= len(pythons()):
         pytest.skip("no second Python of 3.11 to 3.14 with venv, on the PATH or of pyenv")
     environment = tmp_path / "an environment"
     python = pythons()[number]
-    pip(
-        environment,
-        python,
-        "install",
-        "--quiet",
-        "--no-index",
-        "--find-links",
-        wheelhouse,
-        "tsmalloc",
-    )
+    offline = ("--quiet", "--no-index", "--find-links", wheelhouse)
+    pip(environment, python, "install", *offline, "tsmalloc")
     path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
     for verb in USES:
         work = tmp_path / verb  # uses write files with the same names
@@ -162,7 +142,7 @@ def test_every_verb_works_offline_and_nothing_is_left(
 
 
 @LONG
-def test_another_libc_is_refused_by_the_tag(wheel: Path, tmp_path: Path) -> None:
+def test_another_libc_is_refused_by_the_tag(wheel, tmp_path):
     environment = tmp_path / "environment"
     run(sys.executable, "-m", "venv", environment)
     status, said = try_to_run(
@@ -175,17 +155,11 @@ def test_another_libc_is_refused_by_the_tag(wheel: Path, tmp_path: Path) -> None
 
 
 @LONG
-def test_a_missing_file_is_named_with_its_remedy(wheel: Path, tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_its_remedy(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     (tmp_path / "tsmlab" / "home" / "lib" / "libtsmalloc.so").unlink()
-    done = captured(
-        sys.executable,
-        "-m",
-        "tsmlab",
-        "lib",
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
-    )
-    assert done.returncode == 1
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    command = (sys.executable, "-m", "tsmlab", "lib")
+    done = ran(*command, cwd=tmp_path, env=environment, status=1)
     assert "-m pip install --force-reinstall" in done.stderr

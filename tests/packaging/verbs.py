@@ -3,10 +3,7 @@
 A verb may work from a checkout and not from a wheel, so each installation method runs all of them.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from tsmlab.cli import VERBS
@@ -94,7 +91,7 @@ USES = {
 assert set(USES) == {verb.name for verb in VERBS}
 
 
-def check_use(verb: str, run: Callable[[str], str]) -> None:
+def check_use(verb, run):
     """`run` returns the output of a script, which must succeed."""
     use = USES[verb]
     said = run(use.script)

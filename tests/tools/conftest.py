@@ -1,24 +1,22 @@
 """Shared by the command's tests: small programs, compiled on demand and started under a library."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from compiled_programs import build
+from prompt import small_disk
 
 from tsmlab import paths
 
-__all__ = ["build"]
+__all__ = ["build", "small_disk"]
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory):
     """explained_program.c, which most of these tests inspect."""
     target = tmp_path_factory.mktemp("explained") / "explained"
     source = Path(__file__).with_name("explained_program.c")
@@ -27,13 +25,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+def start():
     """Starts a program that prints "ready", without a background thread that purges."""
-    started: list[subprocess.Popen[bytes]] = []
+    started = []
 
-    def run(
-        *command: str | Path, library: str | Path | None = "libtsmalloc.so"
-    ) -> subprocess.Popen[bytes]:
+    def run(*command, library="libtsmalloc.so"):
         environment = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
         environment["TSMALLOC_BACKGROUND"] = "off"
         if library is not None:
@@ -47,7 +43,6 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
             start_new_session=True,
         )
         started.append(process)
-        assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         return process
 
@@ -58,5 +53,4 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     for process in started:  # one of them may trace another
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+            pipe.close()

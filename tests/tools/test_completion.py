@@ -1,15 +1,12 @@
 """Shell completion, with the lab and with only the native command."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
-from captured import captured
+from prompt import ran, script
 
 from tsmlab import cli, paths
 
@@ -24,7 +21,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 @pytest.fixture(scope="module", params=["lab", "native"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(request, tmp_path_factory):
     """Whether the shell has the command tsmalloc."""
     folder = tmp_path_factory.mktemp(request.param)
     command = folder / "tsmalloc"
@@ -32,43 +29,36 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         shutil.copy(paths.tool("tsmalloc"), command)
     else:
         environment = f"PYTHONPATH={shlex.quote(os.pathsep.join(sys.path))}"
-        command.write_text(f'#!/bin/sh\nexec env {environment} {sys.executable} -m tsmlab "$@"\n')
-        command.chmod(0o755)
+        script(command, f'#!/bin/sh\nexec env {environment} {sys.executable} -m tsmlab "$@"\n')
     return folder
 
 
 @pytest.fixture(params=["bash", "fish"])
-def shell(request: pytest.FixtureRequest) -> str:
+def shell(request):
     if shutil.which(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
     return str(request.param)
 
 
-def completed(shell: str, folder: Path, line: str) -> set[str]:
+def completed(shell, folder, line):
     """The candidates for the last word of a line."""
-    script = IN_BASH.format(scripts=SCRIPTS, line=line)
+    code = IN_BASH.format(scripts=SCRIPTS, line=line)
     if shell == "fish":
         line = line.removesuffix("''")
-        script = f"source {SCRIPTS}/tsmalloc.fish; complete -C {shlex.quote(line)}"
-    done = captured(
-        shell,
-        "-c",
-        script,
-        env={"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)},
-        cwd=folder,
-        check=True,
-    )
+        code = f"source {SCRIPTS}/tsmalloc.fish; complete -C {shlex.quote(line)}"
+    environment = {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
+    done = ran(shell, "-c", code, env=environment, cwd=folder, status=0)
     assert done.stderr == ""
     return {each.split("\t")[0] for each in done.stdout.split("\n")} - {""}
 
 
-def test_verbs(shell: str, folder: Path) -> None:
+def test_verbs(shell, folder):
     verbs = {verb.name for verb in cli.VERBS} if folder.name.startswith("lab") else NATIVE
     assert verbs <= completed(shell, folder, "tsmalloc ''")
     assert completed(shell, folder, "tsmalloc ex") == {each for each in verbs if each[:2] == "ex"}
 
 
-def test_options_and_their_values(shell: str, folder: Path) -> None:
+def test_options_and_their_values(shell, folder):
     found = completed(shell, folder, "tsmalloc profile --in")
     if folder.name.startswith("native"):
         assert found == {"--interval"}
@@ -82,12 +72,12 @@ def test_options_and_their_values(shell: str, folder: Path) -> None:
     assert completed(shell, folder, "tsmalloc profile fl") == {"flame"}
 
 
-def test_words_that_are_not_known_are_left_to_the_shell(shell: str, folder: Path) -> None:
+def test_words_that_are_not_known_are_left_to_the_shell(shell, folder):
     (folder / "a_file").touch()
     assert completed(shell, folder, "tsmalloc run a_f") == (
         {"a_file"} if shell == "fish" else set()
     )
 
 
-def test_programs_behind_the_border(shell: str, folder: Path) -> None:
+def test_programs_behind_the_border(shell, folder):
     assert "mkdir" in completed(shell, folder, "tsmalloc run -- mkd")

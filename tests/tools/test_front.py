@@ -1,45 +1,37 @@
 """An installation's front door: run, lib, and the way into the lab."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from captured import captured
+from prompt import ran, script
 
 from tsmlab import __version__, cli, paths
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
 LAB = [sys.executable, "-m", "tsmlab"]
 
 
-def soname(name: str) -> str:
+def soname(name):
     """The component with the run-time library."""
-    dynamic = captured("readelf", "-d", paths.library(f"lib{name}.so"), check=True)
-    found = re.search(r"\(SONAME\).*\[(.*)\]", dynamic.stdout)
-    assert found is not None
-    return found[1]
+    dynamic = ran("readelf", "-d", paths.library(f"lib{name}.so"), status=0)
+    return re.search(r"\(SONAME\).*\[(.*)\]", dynamic.stdout)[1]
 
 
-def cached(variable: str) -> str:
+def cached(variable):
     """The value of a variable in the build."""
     text = (paths.build_dir() / "CMakeCache.txt").read_text(encoding="utf-8")
-    found = re.search(rf"^{variable}:\w+=(.*)$", text, re.MULTILINE)
-    assert found is not None
-    return found[1]
+    return re.search(rf"^{variable}:\w+=(.*)$", text, re.MULTILINE)[1]
 
 
 class Prefix:
     """An installation with the components runtime and tools."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root = root
         self.front = root / cached("CMAKE_INSTALL_BINDIR") / "tsmalloc"
         self.libraries = root / cached("CMAKE_INSTALL_LIBDIR")
@@ -51,27 +43,24 @@ class Prefix:
         self.engine.symlink_to(paths.library("libtsmalloc.so"))
         self.secure.symlink_to(paths.library("libtsmalloc-secure.so"))
 
-    def add_home(self, launcher: str) -> None:
+    def add_home(self, launcher):
         """The lab's home, with one teaching heap."""
         home = self.libraries / "tsmalloc"
         (home / "lib").mkdir(parents=True)
         name = "libtsmalloc-lock-best.so"
         (home / "lib" / name).symlink_to(paths.library(name))
-        (home / "tsmalloc-lab").write_text(launcher)
-        (home / "tsmalloc-lab").chmod(0o755)
+        script(home / "tsmalloc-lab", launcher)
 
-    def __call__(
-        self, *arguments: str | Path, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments, **environment):
         return execute([self.front, *arguments], **environment)
 
 
-def execute(command: list[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
+def execute(command, **environment):
     inherited = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
-    return captured(*command, env=inherited | environment, stdin=subprocess.DEVNULL)
+    return ran(*command, env=inherited | environment, stdin=subprocess.DEVNULL)
 
 
-def expect_line(ended: subprocess.CompletedProcess[str], *parts: str | Path) -> None:
+def expect_line(ended, *parts):
     """A line on standard error names all of these: what is at fault, and the remedy."""
     assert re.fullmatch(r"tsmalloc: [^\n]+\n", ended.stderr), ended.stderr
     for part in parts:
@@ -79,13 +68,8 @@ def expect_line(ended: subprocess.CompletedProcess[str], *parts: str | Path) -> 
 
 
 @pytest.fixture
-def prefix(tmp_path: Path) -> Prefix:
+def prefix(tmp_path):
     return Prefix(tmp_path / "prefix")
-
-
-def mapped(output: str) -> set[str]:
-    """Our libraries in the /proc/self/maps that a program printed."""
-    return set(re.findall(r"\S*/(libtsmalloc\S*)", output))
 
 
 @pytest.mark.parametrize(
@@ -98,16 +82,17 @@ def mapped(output: str) -> set[str]:
         (("lock-best",), "tsmalloc-lock-best"),
     ],
 )
-def test_run_preloads_what_lib_prints(prefix: Prefix, name: tuple[str, ...], library: str) -> None:
+def test_run_preloads_what_lib_prints(prefix, name, library):
     prefix.add_home("#!/bin/false\n")
     printed = prefix("lib", *name).stdout
     assert Path(printed.strip()).samefile(paths.library(f"lib{library}.so"))
     assert prefix("run", *name, "--", "sh", "-c", 'echo "$LD_PRELOAD"').stdout == printed
-    program = prefix("run", *name, "--", "cat", "/proc/self/maps").stdout
-    assert mapped(program) == {paths.library(f"lib{library}.so").resolve().name}
+    maps = prefix("run", *name, "--", "cat", "/proc/self/maps").stdout
+    mapped = set(re.findall(r"\S*/(libtsmalloc\S*)", maps))
+    assert mapped == {paths.library(f"lib{library}.so").resolve().name}
 
 
-def test_a_prefix_may_be_moved_and_linked_to(prefix: Prefix, tmp_path: Path) -> None:
+def test_a_prefix_may_be_moved_and_linked_to(prefix, tmp_path):
     moved = prefix.root.rename(tmp_path / "elsewhere")
     link = tmp_path / "command"
     link.symlink_to(moved / prefix.front.relative_to(prefix.root))
@@ -116,7 +101,7 @@ def test_a_prefix_may_be_moved_and_linked_to(prefix: Prefix, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("letter", [" ", ":"])
-def test_a_path_that_cannot_be_preloaded(tmp_path: Path, letter: str) -> None:
+def test_a_path_that_cannot_be_preloaded(tmp_path, letter):
     prefix = Prefix(tmp_path / f"a{letter}b")
     for verb in (("run", "--", "true"), ("lib",)):
         refused = prefix(*verb)
@@ -136,18 +121,15 @@ BOTH = [
 ]
 
 
-def strange(folder: Path) -> None:
+def strange(folder):
     """Files that cannot be executed."""
     (folder / "folder").mkdir()
     (folder / "data").write_text("data")
     (folder / "empty").touch(0o755)
-    (folder / "of-nothing").write_text("#!/no/such/interpreter\n")
-    (folder / "of-nothing").chmod(0o755)
+    script(folder / "of-nothing", "#!/no/such/interpreter\n")
 
 
-def test_run_and_lib_are_the_labs(
-    prefix: Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_and_lib_are_the_labs(prefix, tmp_path, monkeypatch):
     strange(tmp_path)
     monkeypatch.chdir(tmp_path)
     keep = paths.library("libtsmalloc-lock-best.so")  # an earlier preload, which stays after ours
@@ -180,14 +162,7 @@ def test_run_and_lib_are_the_labs(
         ("", 127, "is empty"),
     ],
 )
-def test_programs_that_cannot_be_started(
-    prefix: Prefix,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    program: str,
-    status: int,
-    said: str,
-) -> None:
+def test_programs_that_cannot_be_started(prefix, tmp_path, monkeypatch, program, status, said):
     strange(tmp_path)
     monkeypatch.chdir(tmp_path)
     refused = prefix("run", "--", program)
@@ -196,7 +171,7 @@ def test_programs_that_cannot_be_started(
     assert said in refused.stderr
 
 
-def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) -> None:
+def test_programs_that_a_preload_does_not_reach(prefix, tmp_path):
     shown = prefix("run", "--", prefix.front, "--version")  # is itself static
     assert (shown.returncode, shown.stdout) == (0, f"tsmalloc, version {__version__}\n")
     expect_line(shown, "warning", prefix.front, "static")
@@ -212,7 +187,7 @@ def test_programs_that_a_preload_does_not_reach(prefix: Prefix, tmp_path: Path) 
         assert bool(said) == bool(text)
 
 
-def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
+def test_every_other_verb_is_the_labs(prefix):
     """The same holds for options that the front door does not know."""
     others = (
         ["compare", "--rounds", "3", "--", "a b", ""],
@@ -250,7 +225,7 @@ def test_every_other_verb_is_the_labs(prefix: Prefix) -> None:
     assert "no process 4194999" in taken.stderr
 
 
-def test_what_is_missing_is_named(prefix: Prefix) -> None:
+def test_what_is_missing_is_named(prefix):
     prefix.secure.unlink()
     refused = prefix("run", "secure", "--", "true")
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -262,7 +237,7 @@ def test_what_is_missing_is_named(prefix: Prefix) -> None:
     assert prefix("--help").returncode == 0
 
 
-def test_help_and_version(prefix: Prefix) -> None:
+def test_help_and_version(prefix):
     shown = prefix("--help")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.startswith("Usage: tsmalloc run [NAME] -- PROGRAM")
@@ -277,7 +252,7 @@ def test_help_and_version(prefix: Prefix) -> None:
     assert b"cannot write" in done.stderr
 
 
-def test_the_manual_page_has_every_verb() -> None:
+def test_the_manual_page_has_every_verb():
     page = (paths.repository_root() / "docs/man/tsmalloc.1").read_text(encoding="utf-8")
     for verb in cli.VERBS:
         assert f"\n.TP\n.B {verb.name}\n{verb.summary}\n" in page

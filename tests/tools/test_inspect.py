@@ -1,26 +1,22 @@
 """dev/inspect: servers under load answer every request while verbs inspect them."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from captured import captured
+from prompt import ran, script
 
 from tsmlab import paths
 
 SCRIPT = paths.repository_root() / "dev" / "inspect"
 
 
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*arguments):
     command = [sys.executable, SCRIPT, *map(str, arguments)]
-    return captured(*command, timeout=300)
+    return ran(*command, timeout=300)
 
 
 @pytest.mark.parametrize("part", ["cost", "live", "static", "namespaces", "redis"])
-def test_what_has_to_hold_does(part: str) -> None:
+def test_what_has_to_hold_does(part):
     done = run(
         "--build", paths.build_dir(), "--gib", "0.2", "--seconds", "1", "--repeat", "1", part
     )
@@ -31,18 +27,17 @@ def test_what_has_to_hold_does(part: str) -> None:
     assert done.stdout.count("\n") > 2
 
 
-def test_parts_that_do_not_add_up_are_found(tmp_path: Path) -> None:
+def test_parts_that_do_not_add_up_are_found(tmp_path):
     (tmp_path / "lib").symlink_to(paths.library_dir())
     tool = tmp_path / "bin" / "tsmalloc"
     tool.parent.mkdir()
-    tool.write_text('#!/bin/sh\necho \'{"resident_bytes": 3, "resident": {"files": 2}}\'\n')
-    tool.chmod(0o755)
+    script(tool, '#!/bin/sh\necho \'{"resident_bytes": 3, "resident": {"files": 2}}\'\n')
     done = run("--build", tmp_path, "--seconds", "1", "--gib", "0.1", "static", "cost")
     assert done.returncode == 1
     assert done.stdout.count("**") == 4
 
 
 @pytest.mark.parametrize("arguments", [("--build", "/nowhere"), ("lunch",)])
-def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage(arguments):
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,47 +1,43 @@
 """Verbs for several processes at once: by number, as a tree, as a cgroup."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from captured import captured, merged, on_terminal
-from prompt import wait_until
+from prompt import merged, on_terminal, ran, rollup, wait_until
+from refusals import mentions
 
 from tsmlab import paths
 
 MB = 1 << 20
 WHOLE = 40_000 * 1024  # in explained_program, "small"
 
-Start = Callable[..., "subprocess.Popen[bytes]"]
-
 # A server of 20 processes that fill their own memory, and share what the first one filled.
 PREFORK = """
 import os, time
 shared = [bytes(990) for _ in range(20000)]
+filled, fills = os.pipe()
 for i in range(19):
     if os.fork() == 0:
         own = [bytes(990) for _ in range(1000 * i)]
-        os.write(1, b".")
+        os.write(fills, b".")
         time.sleep(600)
         os._exit(0)
+    os.read(filled, 1)
+os.write(1, b"ready\\n")
 time.sleep(600)
 """
 
 
 @pytest.fixture
-def group() -> Iterator[Path]:
+def group():
     """A cgroup with memory accounting."""
     for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
         path = Path(root) / f"tsmalloc-test-{os.getpid()}"
@@ -57,53 +53,23 @@ def group() -> Iterator[Path]:
     path.rmdir()
 
 
-@pytest.fixture
-def prefork() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    started = []
-
-    def run(group: Path | None = None) -> subprocess.Popen[bytes]:
-        library = str(paths.library("libtsmalloc.so"))
-        environment = os.environ | {"LD_PRELOAD": library, "PYTHONMALLOC": "malloc"}
-        joins = f"echo $$ >{group}/cgroup.procs && " if group else ""
-        script = f'{joins}exec "$0" -I -S -c "$1"'
-        process = subprocess.Popen(
-            ["sh", "-c", script, sys.executable, PREFORK],
-            env=environment,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert len(process.stdout.read(19)) == 19
-        return process
-
-    yield run
-    for process in started:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+def prefork(start, joins=""):
+    script = f'{joins}exec "$0" -I -S -c "$1"'
+    return start("sh", "-c", script, sys.executable, PREFORK)
 
 
-def tell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    return captured(paths.tool("tsmalloc"), *arguments, **options)
+def tell(*arguments, **options):
+    return ran(paths.tool("tsmalloc"), *arguments, **options)
 
 
-def lines_of(*arguments: object) -> list[dict[str, Any]]:
+def lines_of(*arguments):
     told = tell(*arguments)
     assert (told.returncode, told.stderr) == (0, ""), told
     return [json.loads(line) for line in told.stdout.splitlines()]
 
 
-def rollup(pid: int, key: str) -> int:
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    found = re.search(rf"^{key}: +(\d+) kB", text, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024
-
-
-def test_a_tree_adds_up_to_what_it_has(prefork: Callable[..., subprocess.Popen[bytes]]) -> None:
-    root = prefork()
+def test_a_tree_adds_up_to_what_it_has(start):
+    root = prefork(start)
     *rows, total = lines_of("explain", "--json", "--tree", root.pid)
     assert len(rows) == total["processes"] == 20
     assert (total["schema"], total["without_engine"]) == ("tsmalloc-sum/1", 0)
@@ -122,11 +88,9 @@ def test_a_tree_adds_up_to_what_it_has(prefork: Callable[..., subprocess.Popen[b
     assert sum(row["resident"]["small_blocks"] for row in rows) > 500 * MB
 
 
-def test_a_group_adds_up_to_its_own_count(
-    group: Path, prefork: Callable[..., subprocess.Popen[bytes]]
-) -> None:
+def test_a_group_adds_up_to_its_own_count(group, start):
     """Within 2% of `anon`, or `rss`, in memory.stat."""
-    prefork(group)
+    prefork(start, f"echo $$ >{group}/cgroup.procs && ")
     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     anonymous = int(stat.get("anon", stat.get("total_rss", "0")))
     began = time.process_time() + sum(os.times()[2:4])
@@ -138,11 +102,10 @@ def test_a_group_adds_up_to_its_own_count(
     off = abs(total["pss_anon_bytes"] / anonymous - 1)
     print(f"20 processes: {100 * off:.2f}% off memory.stat, in {cpu:.2f} s of CPU time")
     named = tell("explain", "--cgroup", group.name).stdout
-    assert "20 processes" in named
-    assert "by memory.stat" in named
+    mentions(named, "20 processes", "by memory.stat")
 
 
-def test_a_table_of_known_and_unknown_processes(start: Start, program: Path) -> None:
+def test_a_table_of_known_and_unknown_processes(start, program):
     small, large = start(program, "small"), start(program, "large")
     plain = start(program, "small", library=None)
     told = tell("explain", small.pid, large.pid, plain.pid)
@@ -163,7 +126,7 @@ def test_a_table_of_known_and_unknown_processes(start: Start, program: Path) -> 
     assert "1 without tsmalloc" in told.stdout
 
 
-def test_what_cannot_be_read_has_a_line_and_the_others_a_row(start: Start, program: Path) -> None:
+def test_what_cannot_be_read_has_a_line_and_the_others_a_row(start, program):
     process = start(program, "little")
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -176,7 +139,7 @@ def test_what_cannot_be_read_has_a_line_and_the_others_a_row(start: Start, progr
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has another user to be")
-def test_no_rights_to_some(start: Start, program: Path) -> None:
+def test_no_rights_to_some(start, program):
     process = start(program, "little")
     who = {"user": 65534, "group": 65534, "extra_groups": ()}
     told = tell("explain", process.pid, process.pid + 1_000_000, **who)
@@ -206,9 +169,7 @@ def test_no_rights_to_some(start: Start, program: Path) -> None:
         (("top", "--all", "1"), 1, "--all: .*top --help"),
     ],
 )
-def test_wrong_usage(
-    start: Start, program: Path, arguments: tuple[str, ...], status: int, said: str
-) -> None:
+def test_wrong_usage(start, program, arguments, status, said):
     pid = str(start(program, "little").pid)
     told = tell(*[pid if each == "PID" else each for each in arguments])
     assert (told.returncode, told.stdout) == (status, "")
@@ -216,7 +177,7 @@ def test_wrong_usage(
     assert told.stderr.count("\n") == 1
 
 
-def test_stats_of_several(start: Start, program: Path) -> None:
+def test_stats_of_several(start, program):
     processes = [start(program, "small"), start(program, "large")]
     pids = [process.pid for process in processes]
     rows = lines_of("stats", "--json", *pids)
@@ -235,18 +196,16 @@ def test_stats_of_several(start: Start, program: Path) -> None:
     assert len(heads) == len(set(heads)) > 5
 
 
-def test_prometheus_of_several(start: Start, program: Path) -> None:
+def test_prometheus_of_several(start, program):
     pids = [start(program, "small").pid, start(program, "small", library=None).pid]
     text = tell("explain", "--prometheus", *pids).stdout
     for pid, part in zip(pids, ("small_blocks", "heap"), strict=True):
         for metric in ("resident_bytes", "pss_bytes"):
             line = rf'tsmalloc_{metric}{{pid="{pid}",command="explained",part="{part}"}} (\d+)'
-            found = re.search(line, text)
-            assert found is not None
-            assert int(found[1]) == pytest.approx(WHOLE, rel=0.05)
+            assert int(re.search(line, text)[1]) == pytest.approx(WHOLE, rel=0.05)
 
 
-def test_purge_of_several(start: Start, program: Path) -> None:
+def test_purge_of_several(start, program):
     pids = [start(program, "freed").pid for _ in range(2)]
     rows = lines_of("purge", "--json", *pids)
     assert [row["pid"] for row in rows] == pids
@@ -254,7 +213,7 @@ def test_purge_of_several(start: Start, program: Path) -> None:
     assert tell("purge", *pids).stdout.splitlines()[-1].startswith("0.0 MiB ")
 
 
-def test_profiles_of_several_are_taken_at_once(start: Start, program: Path, tmp_path: Path) -> None:
+def test_profiles_of_several_are_taken_at_once(start, program, tmp_path):
     pids = [start(program, "little").pid for _ in range(3)]
     output = f"{tmp_path}/new/"
     words = ("profile", "take", "--seconds", 3, "--output", output)
@@ -269,7 +228,7 @@ def test_profiles_of_several_are_taken_at_once(start: Start, program: Path, tmp_
         assert "TSMALLOC_PROFILE=off" in tell("set", pid).stdout
 
 
-def test_top_of_several(start: Start, program: Path) -> None:
+def test_top_of_several(start, program):
     pids = [start(program, "small").pid, start(program, "little").pid]
     told = tell("top", "--count", 2, "--interval", 0.05, *pids)
     [_, first, second] = [line.split() for line in told.stdout.splitlines()]
@@ -280,7 +239,7 @@ def test_top_of_several(start: Start, program: Path) -> None:
     ] * 2
 
 
-def screen_of(*arguments: object) -> str:
+def screen_of(*arguments):
     """What `top` draws."""
     screen = on_terminal(
         paths.tool("tsmalloc"), "top", "--interval", "0.01", "--count", "2", *arguments
@@ -288,7 +247,7 @@ def screen_of(*arguments: object) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen)
 
 
-def test_screens_of_top(start: Start, program: Path) -> None:
+def test_screens_of_top(start, program):
     pids = [start(program, "sparse").pid, start(program, "little", library=None).pid]
     screen = screen_of(*pids)
     assert all(re.search(rf"^ *{pid} .* explained", screen, re.MULTILINE) for pid in pids)
@@ -298,17 +257,15 @@ def test_screens_of_top(start: Start, program: Path) -> None:
     assert "sparse slabs, at most 1/4 used" in pages
 
 
-def test_processes_that_come_and_go(start: Start, program: Path) -> None:
+def test_processes_that_come_and_go(start, program):
     first = start(program, "little")
     second = start(program, "little")
     command = [paths.tool("tsmalloc"), "top", "--json", "--interval", "0.05"]
     pipe = subprocess.PIPE
     watch = [*command, str(first.pid), str(second.pid)]
     with subprocess.Popen(watch, stdout=pipe, stderr=pipe, text=True) as top:
-        assert top.stdout is not None
 
-        def next_sum() -> int:
-            assert top.stdout is not None
+        def next_sum():
             while (row := json.loads(top.stdout.readline()))["schema"] != "tsmalloc-sum/1":
                 pass
             return int(row["processes"])
@@ -331,14 +288,14 @@ def test_processes_that_come_and_go(start: Start, program: Path) -> None:
 SLAB, LARGE, FREE, CACHED = range(4)
 
 
-def map_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+def map_of(process):
     [answer] = lines_of("explain", "--map", "--json", process.pid)
     assert answer["schema"] == "tsmalloc-map/1"
     return answer
 
 
 @pytest.mark.parametrize("what", ["sparse", "large", "freed", "ended", "waiting", "little"])
-def test_pieces_tile_the_heap_and_add_up(start: Start, program: Path, what: str) -> None:
+def test_pieces_tile_the_heap_and_add_up(start, program, what):
     answer = map_of(start(program, what))
     pieces = answer["pieces"]
     end = 0
@@ -369,7 +326,7 @@ def test_pieces_tile_the_heap_and_add_up(start: Start, program: Path, what: str)
         assert {piece[7] for piece in of_class} == {int(what == "ended")}
 
 
-def test_the_map_of_a_terminal_and_of_a_pipe(start: Start, program: Path) -> None:
+def test_the_map_of_a_terminal_and_of_a_pipe(start, program):
     process = start(program, "sparse")
     told = tell("explain", "--map", process.pid)
     assert (told.returncode, told.stderr) == (0, "")
@@ -385,9 +342,7 @@ def test_the_map_of_a_terminal_and_of_a_pipe(start: Start, program: Path) -> Non
     assert "\x1b[31m-" in on_terminal(paths.tool("tsmalloc"), "explain", "--map", process.pid)
 
 
-def test_a_profile_names_what_keeps_sparse_slabs(
-    start: Start, program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_names_what_keeps_sparse_slabs(start, program, monkeypatch):
     monkeypatch.setenv("TSMALLOC_PROFILE", "256K")
     answer = map_of(start(program, "sparse"))
     sites = {piece[8] for piece in answer["pieces"] if piece[2] == SLAB}
@@ -397,7 +352,7 @@ def test_a_profile_names_what_keeps_sparse_slabs(
     assert all(site["module"] == "explained" for site in known)
 
 
-def test_the_page_has_the_map(start: Start, program: Path, tmp_path: Path) -> None:
+def test_the_page_has_the_map(start, program, tmp_path):
     odd = tmp_path / '<!--"&'
     shutil.copy(program, odd)
     process = start(odd, "sparse")
@@ -406,13 +361,12 @@ def test_the_page_has_the_map(start: Start, program: Path, tmp_path: Path) -> No
     assert (told.returncode, told.stderr) == (0, "")
     text = page.read_text(encoding="utf-8")
     found = re.search(r'<script id="data" type="application/json">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
     assert json.loads(found[1]) == map_of(process)
     assert "http" not in text, "it stands alone"
     assert text.count("</script>") == 2
 
 
-def test_no_map_without_an_engine(start: Start, program: Path) -> None:
+def test_no_map_without_an_engine(start, program):
     told = tell("explain", "--map", start(program, "small", library=None).pid)
     assert (told.returncode, told.stdout) == (2, "")
     assert "tsmalloc run -- PROGRAM" in told.stderr

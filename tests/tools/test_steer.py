@@ -1,7 +1,5 @@
 """`tsmalloc stats`, `purge`, `set`, and `top` of a command: actions on a running process."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -9,24 +7,19 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from captured import captured, on_terminal
-from prompt import wait_until
+from prompt import on_terminal, ran, wait_until
 
 from tsmlab import paths
 
 SOURCE = Path(__file__).with_name("steered_program.c")
 MB = 1 << 20
 
-Start = Callable[..., "subprocess.Popen[bytes]"]
-
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(tmp_path_factory):
     target = tmp_path_factory.mktemp("steered") / "steered"
     include = paths.repository_root() / "include"
     # The tool purges even what the engine itself would keep: 49 MB are more than its surplus.
@@ -36,17 +29,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def tell(verb: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    return captured(paths.tool("tsmalloc"), verb, *arguments, **options)
+def tell(verb, *arguments, **options):
+    return ran(paths.tool("tsmalloc"), verb, *arguments, **options)
 
 
-def told(verb: str, *arguments: object) -> str:
+def told(verb, *arguments):
     finished = tell(verb, *arguments)
     assert (finished.returncode, finished.stderr) == (0, ""), finished
     return finished.stdout
 
 
-def refusal(verb: str, *arguments: object, status: int = 2, **options: Any) -> str:
+def refusal(verb, *arguments, status=2, **options):
     """The only line of output."""
     finished = tell(verb, *arguments, **options)
     assert (finished.returncode, finished.stdout) == (status, ""), finished
@@ -55,29 +48,25 @@ def refusal(verb: str, *arguments: object, status: int = 2, **options: Any) -> s
     return finished.stderr
 
 
-def ask(process: subprocess.Popen[bytes], line: str) -> str:
-    assert process.stdin is not None
-    assert process.stdout is not None
+def ask(process, line):
     process.stdin.write(line.encode() + b"\n")
     process.stdin.flush()
     return process.stdout.readline().decode().rstrip("\n")
 
 
-def resident(pid: int) -> int:
+def resident(pid):
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024
+    return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)[1]) * 1024
 
 
-def state_of(pid: int) -> str:
+def state_of(pid):
     return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
 
 
 # --- stats ----------------------------------------------------------------------------------------
 
 
-def test_stats_are_those_that_the_process_has_of_itself(start: Start, program: Path) -> None:
+def test_stats_are_those_that_the_process_has_of_itself(start, program):
     process = start(program, "obey")
     inside = json.loads(ask(process, "stats"))
     outside = json.loads(told("stats", "--json", process.pid))
@@ -91,14 +80,14 @@ def test_stats_are_those_that_the_process_has_of_itself(start: Start, program: P
             assert re.search(rf" {figure}$", prometheus, re.MULTILINE)
 
 
-def is_kernel_thread(pid: int) -> bool:
+def is_kernel_thread(pid):
     """Whether a process has no memory (in a container, kernel threads' numbers are reused)."""
     with contextlib.suppress(OSError):
         return not Path(f"/proc/{pid}/maps").read_bytes()
     return False
 
 
-def test_stats_again_and_again(start: Start, program: Path) -> None:
+def test_stats_again_and_again(start, program):
     process = start(program, "obey")
     ask(process, "get LIMIT")  # the first line makes a buffer
     looks = [
@@ -112,7 +101,6 @@ def test_stats_again_and_again(start: Start, program: Path) -> None:
     pipe = subprocess.PIPE
     command = [paths.tool("tsmalloc"), "stats", "--json", "--interval", "0.01", str(process.pid)]
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as stats:
-        assert stats.stdout is not None
         assert json.loads(stats.stdout.readline()) == looks[0]
         process.kill()
         process.wait()
@@ -124,14 +112,13 @@ def test_stats_again_and_again(start: Start, program: Path) -> None:
 # --- purge ----------------------------------------------------------------------------------------
 
 
-def purged(process: subprocess.Popen[bytes], *options: str) -> dict[str, Any]:
+def purged(process, *options):
     answer = json.loads(told("purge", "--json", *options, process.pid))
-    assert isinstance(answer, dict)
     assert (answer["schema"], answer["pid"]) == ("tsmalloc-purge/1", process.pid)
     return answer
 
 
-def test_free_pages_go_back_and_blocks_stay(start: Start, program: Path) -> None:
+def test_free_pages_go_back_and_blocks_stay(start, program):
     process = start(program, "obey")
     before = json.loads(told("explain", "--json", process.pid))["resident"]
     assert before["free_pages"] > 4 * MB
@@ -152,7 +139,7 @@ def test_free_pages_go_back_and_blocks_stay(start: Start, program: Path) -> None
     assert "MiB returned" in told("purge", process.pid)
 
 
-def test_what_waits_is_not_disturbed(start: Start, program: Path) -> None:
+def test_what_waits_is_not_disturbed(start, program):
     """Many kinds of system calls, interrupted by constant stops, while threads allocate."""
     process = start(program, "waits", "0")
     stops = 0
@@ -161,12 +148,11 @@ def test_what_waits_is_not_disturbed(start: Start, program: Path) -> None:
         stops += purged(process)["stops"]
         gigabytes = gigabytes % 7 + 1
         told("set", process.pid, f"LIMIT={gigabytes}G")
-    assert process.stdin is not None
     process.stdin.close()
     assert process.wait(timeout=60) == 0
 
 
-def test_a_stopped_process_stays_stopped(start: Start, program: Path) -> None:
+def test_a_stopped_process_stays_stopped(start, program):
     process = start(program, "obey")
     os.kill(process.pid, signal.SIGSTOP)
     wait_until(lambda: state_of(process.pid) == "T")
@@ -180,7 +166,7 @@ def test_a_stopped_process_stays_stopped(start: Start, program: Path) -> None:
     assert ask(process, "get LIMIT") == "3G"
 
 
-def test_a_process_that_is_stopped_meanwhile_stays_stopped(start: Start, program: Path) -> None:
+def test_a_process_that_is_stopped_meanwhile_stays_stopped(start, program):
     process = start(program, "obey")
     for number in range(60):
         assert ask(process, "work") == "done"
@@ -195,7 +181,7 @@ def test_a_process_that_is_stopped_meanwhile_stays_stopped(start: Start, program
     assert ask(process, "check") == "whole"
 
 
-def test_a_process_whose_first_thread_has_ended(start: Start, program: Path) -> None:
+def test_a_process_whose_first_thread_has_ended(start, program):
     process = start(program, "headless")
     wait_until(lambda: state_of(process.pid) == "Z")
     assert purged(process)["bytes"] > 4 * MB
@@ -205,7 +191,7 @@ def test_a_process_whose_first_thread_has_ended(start: Start, program: Path) -> 
     assert ask(process, "check") == "whole"
 
 
-def test_a_first_thread_that_ends_meanwhile(start: Start, program: Path, tmp_path: Path) -> None:
+def test_a_first_thread_that_ends_meanwhile(start, program, tmp_path):
     process = start(program, "headless", "400000")
     stats = told("stats", "--json", "--interval", "0.02", "--count", "40", process.pid)
     assert stats.count("\n") == 40
@@ -217,7 +203,7 @@ def test_a_first_thread_that_ends_meanwhile(start: Start, program: Path, tmp_pat
     assert "TSMALLOC_PROFILE=off" in told("set", process.pid)
 
 
-def test_locked_memory_is_refused_by_the_system(start: Start, program: Path) -> None:
+def test_locked_memory_is_refused_by_the_system(start, program):
     try:
         process = start(program, "lock")
     except AssertionError:
@@ -230,7 +216,7 @@ def test_locked_memory_is_refused_by_the_system(start: Start, program: Path) -> 
     assert answer["refused_bytes"] > 0
 
 
-def test_a_sandbox_is_left_alone(start: Start, program: Path) -> None:
+def test_a_sandbox_is_left_alone(start, program):
     strict = start(program, "strict")
     wait_until(lambda: "Seccomp:\t1" in Path(f"/proc/{strict.pid}/status").read_text())
     for options in ((), ("--force",)):
@@ -238,14 +224,14 @@ def test_a_sandbox_is_left_alone(start: Start, program: Path) -> None:
     assert strict.poll() is None
 
 
-def test_a_filter_that_allows_it(start: Start, program: Path) -> None:
+def test_a_filter_that_allows_it(start, program):
     process = start(program, "filter")
     if json.loads(told("stats", "--json", process.pid))["purged_bytes"] == 0:
         assert "--force does it" in refusal("purge", process.pid)
     assert purged(process, "--force")["bytes"] > 4 * MB
 
 
-def test_a_thread_that_stays_in_the_kernel(start: Start, program: Path) -> None:
+def test_a_thread_that_stays_in_the_kernel(start, program):
     process = start(program, "vfork")
     wait_until(lambda: state_of(process.pid) == "D")
     rss = resident(process.pid)
@@ -258,7 +244,7 @@ def test_a_thread_that_stays_in_the_kernel(start: Start, program: Path) -> None:
     assert "TSMALLOC_LIMIT=auto\n" in told("set", process.pid)
 
 
-def test_a_process_that_is_traced(start: Start, program: Path, build: Callable[..., Path]) -> None:
+def test_a_process_that_is_traced(start, program, build):
     trace = build(
         "trace.c",
         """
@@ -283,7 +269,7 @@ def test_a_process_that_is_traced(start: Start, program: Path, build: Callable[.
 # --- set ------------------------------------------------------------------------------------------
 
 
-def test_options_change_in_the_process(start: Start, program: Path) -> None:
+def test_options_change_in_the_process(start, program):
     process = start(program, "obey")
     options = dict(line.split("=") for line in told("set", process.pid).splitlines())
     assert options["TSMALLOC_LIMIT"] == "auto"
@@ -299,7 +285,7 @@ def test_options_change_in_the_process(start: Start, program: Path) -> None:
         told("set", process.pid, *reversed(limits))
 
 
-def threads(pid: int) -> list[str]:
+def threads(pid):
     """The names of the process's threads, except those that end meanwhile."""
     names = []
     for path in Path(f"/proc/{pid}/task").glob("*/comm"):
@@ -308,7 +294,7 @@ def threads(pid: int) -> list[str]:
     return names
 
 
-def test_a_background_thread_begins_and_ends(start: Start, program: Path) -> None:
+def test_a_background_thread_begins_and_ends(start, program):
     process = start(program, "obey")
     for value, count in (("on", 1), ("off", 0), ("on", 1)):
         told("set", process.pid, f"BACKGROUND={value}")
@@ -316,7 +302,7 @@ def test_a_background_thread_begins_and_ends(start: Start, program: Path) -> Non
         wait_until(lambda n=count: threads(process.pid).count("tsmalloc") == n)
 
 
-def test_a_process_of_large_blocks_alone_follows(start: Start, program: Path) -> None:
+def test_a_process_of_large_blocks_alone_follows(start, program):
     process = start(program, "large")
     told("set", process.pid, "BACKGROUND=on")
     wait_until(lambda: "tsmalloc" in threads(process.pid))
@@ -326,7 +312,7 @@ def test_a_process_of_large_blocks_alone_follows(start: Start, program: Path) ->
     told("set", process.pid, "PROFILE=off")
 
 
-def test_in_another_pid_namespace(start: Start, program: Path) -> None:
+def test_in_another_pid_namespace(start, program):
     unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this system lets nobody make namespaces")
@@ -336,6 +322,7 @@ def test_in_another_pid_namespace(start: Start, program: Path) -> None:
     ask(outer, "work")
     wait_until(lambda: threads(child).count("tsmalloc") == 1)
     assert json.loads(told("purge", "--json", child))["pid"] == child
+    assert json.loads(told("explain", "--json", child))["resident"]["large_blocks"] >= MB
     assert ask(outer, "check") == "whole"
 
 
@@ -351,9 +338,7 @@ def test_in_another_pid_namespace(start: Start, program: Path) -> None:
         (["--now"], "--now: .*set --help"),
     ],
 )
-def test_wrong_values_change_nothing(
-    start: Start, program: Path, assignments: list[str], said: str
-) -> None:
+def test_wrong_values_change_nothing(start, program, assignments, said):
     process = start(program, "obey")
     before = told("set", process.pid)
     assert re.search(said, refusal("set", process.pid, *assignments, status=1))
@@ -368,7 +353,7 @@ VERBS = ("explain", "stats", "purge", "set")
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_nothing_to_look_at(start: Start, program: Path, verb: str) -> None:
+def test_nothing_to_look_at(start, program, verb):
     ended = subprocess.Popen(["true"])
     ended.wait()
     for none in (ended.pid, 4_000_000):
@@ -388,7 +373,7 @@ def test_nothing_to_look_at(start: Start, program: Path, verb: str) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has another user to be")
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_rights(start: Start, program: Path, verb: str) -> None:
+def test_no_rights(start, program, verb):
     process = start(program, "obey")
     said = refusal(verb, process.pid, user=65534, group=65534, extra_groups=())
     for remedy in ("use sudo", "kernel.yama.ptrace_scope", "SYS_PTRACE"):
@@ -398,7 +383,7 @@ def test_no_rights(start: Start, program: Path, verb: str) -> None:
 # --- top of a command -----------------------------------------------------------------------------
 
 
-def test_top_starts_a_command(program: Path) -> None:
+def test_top_starts_a_command(program):
     finished = tell("top", "--interval", "0.1", "--", program, "obey", input="check\n" * 3)
     assert finished.stdout == "ready\n" + "whole\n" * 3
     held = tell("top", "--interval", "0.1", "--count", "2", "--", program, "waits", "0.5")
@@ -420,32 +405,30 @@ def test_top_starts_a_command(program: Path) -> None:
         (["/etc/passwd"], 126),
     ],
 )
-def test_top_ends_as_its_command_does(command: list[str], status: int) -> None:
+def test_top_ends_as_its_command_does(command, status):
     finished = tell("top", "--json", "--count", "1", "--", *command)
     assert finished.returncode == status
     assert finished.stderr.count("\n") == (1 if status in (126, 127) else 0)
     assert finished.stdout.count("tsmalloc-explain/1") == (0 if status in (126, 127) else 1)
 
 
-def test_a_command_that_is_over_before_a_look() -> None:
+def test_a_command_that_is_over_before_a_look():
     finished = tell("top", "--", "true")
     assert finished.returncode == 0
     assert "before it could be inspected" in finished.stderr or "resident" in finished.stderr
 
 
-def test_a_signal_to_top_reaches_its_command(program: Path) -> None:
+def test_a_signal_to_top_reaches_its_command(program):
     command = [paths.tool("tsmalloc"), "top", "--", program, "obey"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as top:
-        assert top.stdout is not None
         assert top.stdout.readline() == b"ready\n"
-        assert top.stderr is not None
         top.stderr.readline()  # the first sample
         top.send_signal(signal.SIGTERM)
         assert top.wait(timeout=20) == 128 + signal.SIGTERM
 
 
-def test_the_output_of_a_command_follows_the_screen(program: Path) -> None:
+def test_the_output_of_a_command_follows_the_screen(program):
     command = ["top", "--interval", "0.1", "--", program, "waits", "0.5"]
     said = on_terminal(paths.tool("tsmalloc"), *command)
     begin, end = said.index("\x1b[?1049h"), said.index("\x1b[?1049l")

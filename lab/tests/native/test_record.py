@@ -23,8 +23,6 @@ from shim_programs import ALLOCATORS, FUNCTIONS, REAL_PROGRAMS, early_and_late, 
 from tsmlab import paths, tracker
 from tsmlab.traces.files import read_whole_trace
 
-Command = list[str | Path]
-
 NO_ODDITIES = dict.fromkeys(
     ("unknown_frees", "unknown_resizes", "missed_frees", "unfinished_resizes", "lost_events"), 0
 )
@@ -49,12 +47,6 @@ def record(tmp_path):
         return recorded
 
     return run
-
-
-def skip_unless_it_runs(wrapper):
-    """Some containers may not create namespaces."""
-    if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this container may not make namespaces")
 
 
 def oddities(image):
@@ -594,8 +586,9 @@ class TestHindrances:
         assert child.sizes("malloc")[71] == 1
 
     def test_another_pid_namespace(self, record, calls):
-        unshare: Command = ["unshare", "--pid", "--fork"]
-        skip_unless_it_runs(unshare)
+        unshare = ("unshare", "--pid", "--fork")
+        if ran(*unshare, "true").returncode:
+            pytest.skip("this container may not make namespaces")
         script = f"{calls} malloc 20000; {calls} calloc 20000"
         recorded = record([*unshare, "sh", "-c", script])
         first, second = recorded.of(calls)
