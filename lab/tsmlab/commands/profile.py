@@ -14,7 +14,7 @@ import click
 
 from tsmlab import export, paths
 from tsmlab.commands import Group, parameters
-from tsmlab.commands.parameters import FILE, Command, option, whole_number
+from tsmlab.commands.parameters import FILE, Command, all_of, option, whole_number
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, print_error
 from tsmlab.profile import changes, messages, model, sites, symbols, text
@@ -52,35 +52,26 @@ def _choice(*names: str, choices: str, help_text: str) -> Callable[[Command], Co
     )
 
 
-_OPTIONS = {
-    "by": _choice("--by", choices="function line stack", help_text="What to group by."),
-    "of": _choice(
-        "--type",
-        "of",
-        choices="inuse alloc pinned",
-        help_text="Live memory, all memory ever allocated, or free space stranded in slabs.",
-    ),
-    "whole": option(
-        "--library", "Also show frames inside the C, C++ and Rust standard libraries.", "whole"
-    ),
-    "top": option(
-        "--top N", "Print at most N rows.", type=whole_number(1), default=TOP, show_default=True
-    ),
-    "as_json": option("--json", "Print JSON instead.", "as_json"),
-}
+by_option = _choice("--by", choices="function line stack", help_text="What to group by.")
+type_option = _choice(
+    "--type",
+    "of",
+    choices="inuse alloc pinned",
+    help_text="Live memory, all memory ever allocated, or free space stranded in slabs.",
+)
+library_option = option(
+    "--library", "Also show frames inside the C, C++ and Rust standard libraries.", "whole"
+)
+top_option = option(
+    "--top N", "Print at most N rows.", type=whole_number(1), default=TOP, show_default=True
+)
+json_option = option("--json", "Print JSON instead.", "as_json")
+# These are the fields of ReportOptions; some verbs lack the first ones.
+stack_options = all_of(library_option, top_option, json_option)
+report_options = all_of(by_option, type_option, stack_options)
+frame_options = all_of(type_option, library_option)
 force_option = option("-f --force", "Overwrite the file.")
 output_option = option("-o --output FILE", "The file to write.", type=FILE, required=True)
-
-
-def reading(*names: str) -> Callable[[Command], Command]:
-    """These options of a verb, which are fields of Reading."""
-
-    def decorate(verb: Command) -> Command:
-        for name in reversed(names):
-            verb = _OPTIONS[name](verb)
-        return verb
-
-    return decorate
 
 
 # --- the verb without a subcommand: a process, or a program ---------------------------------------
@@ -214,7 +205,7 @@ def print_json(verb: str, **values: Any) -> None:
 
 
 @command.command("show")
-@reading("by", "of", "whole", "top", "as_json")
+@report_options
 @click.argument("file", type=FILE)
 def show(file: Path, **params: Any) -> int:
     """Show where the memory in the profile FILE was allocated.
@@ -289,7 +280,7 @@ def _compare(
 
 
 @command.command("diff")
-@reading("by", "of", "whole", "top", "as_json")
+@report_options
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
 def diff(before: Path, after: Path, **params: Any) -> int:
@@ -310,7 +301,7 @@ def diff(before: Path, after: Path, **params: Any) -> int:
 
 
 @command.command("leaks")
-@reading("whole", "top", "as_json")
+@stack_options
 @option("--exit-code", "Exit with 3 if a site has grown.")
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
@@ -338,7 +329,7 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **params: Any) -
 @command.command("flame")
 @output_option
 @force_option
-@reading("of", "whole")
+@frame_options
 @click.argument("file", type=FILE)
 def flame(file: Path, output: Path, force: bool, **params: Any) -> int:
     """Draw the profile FILE as a flame graph: a self-contained HTML page.
@@ -360,7 +351,7 @@ def flame(file: Path, output: Path, force: bool, **params: Any) -> int:
 
 
 @command.command("folded")
-@reading("of", "whole")
+@frame_options
 @click.argument("file", type=FILE)
 def folded(file: Path, **params: Any) -> int:
     """Print the stacks of FILE one per line, outermost frame first, with their bytes.
@@ -420,7 +411,7 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
 )
 @force_option
 @option("--peak", "Show what was live at the peak, not at exit.", "is_peak")
-@reading("by", "of", "whole", "top", "as_json")
+@report_options
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     interval: str | None,
