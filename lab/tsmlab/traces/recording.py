@@ -8,13 +8,12 @@ recorded.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tsmlab import paths, records
+from tsmlab import export, paths, records
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
@@ -124,17 +123,7 @@ def default_trace(command: Sequence[str]) -> Path:
 def check(request: Request) -> None:
     """Raises UserError if a recording would be useless."""
     diagnose(request.command).raise_if_fatal()
-    trace = request.trace
-    if trace.is_dir():
-        raise UserError(f"{trace} is a directory.", "Give a file: -o FILE")
-    if trace.exists() and not request.force:
-        raise UserError(
-            f"{trace} already exists.", "Overwrite it with -f, or choose another with -o FILE."
-        )
-    if not trace.parent.is_dir():
-        raise UserError(f"no such directory: {trace.parent}.", "Create it, or choose another file.")
-    if not os.access(trace if trace.exists() else trace.parent, os.W_OK):
-        raise UserError(f"cannot write {trace}.", "Choose another file with -o FILE.")
+    export.check_new(request.trace, request.force)
 
 
 def record(request: Request) -> Recording:
