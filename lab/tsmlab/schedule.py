@@ -167,18 +167,6 @@ class StopRule:
         return max(fitting, patient, self.min_rounds if self.min_is_firm else 1)
 
 
-def decision(
-    memo: Memo, rule: StopRule, rounds: int, elapsed_seconds: float, unresolved: Callable[[], int]
-) -> Stop | None:
-    """The rule's decision after this many rounds, made once: a resumed study does not check the
-    clock again for it."""
-    return memo.once(
-        f"after round {rounds}",
-        Stop | None,
-        lambda: rule.decide(rounds, elapsed_seconds, unresolved),
-    )
-
-
 def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) -> list[Entry]:
     """The order within one round: it depends only on the arguments, so a seed reproduces it."""
     order = list(entries)
@@ -345,16 +333,21 @@ class Scheduler(Rounds):
         """Runs measured rounds until the rule ends it, or nothing is left to run."""
         start = self.memo.clock()
         number = 0
-        while True:
-            if stop := self._nothing_left():
-                return stop
+        stop = self._nothing_left()
+        while stop is None:
             number += 1
             self.run("measured", number, rule.runs or rule.max_rounds)
-            elapsed = self.memo.clock() - start
-            if stop := decision(
-                self.memo, rule, number, elapsed, lambda: self.unresolved(self.samples)
-            ):
-                return stop
+            stop = self._decision(rule, number, self.memo.clock() - start) or self._nothing_left()
+        return stop
+
+    def _decision(self, rule: StopRule, rounds: int, elapsed_seconds: float) -> Stop | None:
+        """The rule's decision after this many rounds, made once: a resumed study does not check the
+        clock again for it."""
+        return self.memo.once(
+            f"after round {rounds}",
+            Stop | None,
+            lambda: rule.decide(rounds, elapsed_seconds, lambda: self.unresolved(self.samples)),
+        )
 
     def _nothing_left(self) -> Stop | None:
         reference = self.reference
