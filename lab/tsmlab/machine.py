@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +51,20 @@ def describe(root: Path = Path("/")) -> Machine:
         address_randomisation=_whole(_read(root / "proc/sys/kernel/randomize_va_space")),
         cgroup_memory_limit_bytes=_cgroup_memory_limit(root),
         cgroup_cpu_limit=_cgroup_cpu_limit(root),
-        libc=_libc(),
+        libc=libc(),
         python=platform.python_version(),
         load_at_start=os.getloadavg()[0],
     )
+
+
+def difference(one: Machine, other: Machine, facts: Iterable[str]) -> str | None:
+    """The first of these facts in which two machines differ: "cpu was X, is Y"; None if they are
+    equal."""
+    for fact in facts:
+        then, now = getattr(one, fact), getattr(other, fact)
+        if then != now:
+            return f"{fact} was {then}, is {now}"
+    return None
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -106,7 +117,8 @@ def _cgroup_cpu_limit(root: Path) -> float | None:
     return min(limits, default=None)
 
 
-def _libc() -> str | None:
+def libc() -> str | None:
+    """The C library with its version: "glibc 2.41"."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION")
     except (ValueError, OSError):

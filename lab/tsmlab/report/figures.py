@@ -10,7 +10,7 @@ from typing import Any
 
 from tsmlab import render, series, stats
 from tsmlab.allocators import ENGINE
-from tsmlab.analysis import logs_by_round
+from tsmlab.analysis import logs_by_round, measured_cells
 from tsmlab.bench_text import in_order, mean_number
 from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.report import charts
@@ -258,12 +258,8 @@ def sweep_figures(comparison: Comparison) -> Iterator[Figure]:
 
 def levels_of(comparison: Comparison, spec: MetricSpec) -> dict[tuple[int, str], Level]:
     """The geometric mean over the rounds of each cell without failed runs, and its interval."""
-    cells: dict[tuple[int, str], list[Sample]] = {}
-    for sample in comparison.samples:
-        if sample.phase == "measured":
-            cells.setdefault((sample.point, sample.allocator), []).append(sample)
     found = {}
-    for (point, name), samples in cells.items():
+    for (point, name), samples in measured_cells(comparison.samples).items():
         logs = list(logs_by_round(samples, name, spec.key).values())
         if not logs or any(sample.failure for sample in samples):
             continue
