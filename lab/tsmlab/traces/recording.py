@@ -8,7 +8,7 @@ recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -104,7 +104,7 @@ class Recording(ExitReport):
 
 @dataclass(frozen=True)
 class Request:
-    """The program to record, and how. env: changes to the program's environment."""
+    """The program to record, and how."""
 
     command: tuple[str, ...]
     trace: Path
@@ -113,7 +113,6 @@ class Request:
     timeout_seconds: float | None = None
     stdin: Path | None = None
     ring_mib: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def default_trace(command: Sequence[str]) -> Path:
@@ -144,7 +143,7 @@ def arguments_of(request: Request) -> list[str]:
     arguments = ["-o", str(request.trace), "--shim", str(shim)]
     if request.force:
         arguments.append("-f")
-    for key, value in {**request.allocator.env, **request.env}.items():
+    for key, value in request.allocator.env.items():
         arguments += ["--env", f"{key}={value}"]
     if request.allocator.path:
         arguments += ["--preload", str(request.allocator.path)]
