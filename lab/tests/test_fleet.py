@@ -29,7 +29,7 @@ from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import TIME
 from tsmlab.progress import SilentReporter
 from tsmlab.results import FLEET, Comparison
-from tsmlab.schedule import Entry, Rounds, StopRule
+from tsmlab.schedule import Entry, Scheduler, StopRule
 from tsmlab.traces.replay_results import line_of, replays_of
 from tsmlab.traces.replaying import FAIR, Options, replay
 from tsmlab.trial import Program, Trial
@@ -159,7 +159,17 @@ def a_trial(folder):
 
 def rounds_of(worker_pool, trial, judge=list):
     entries = [Entry(World.allocator("glibc")), Entry(World.allocator("mine"))]
-    return Rounds(entries, 7, trial.run, SilentReporter(), judge, worker_pool=worker_pool)
+    return Scheduler(
+        entries=entries,
+        reference=None,
+        seed=7,
+        run_one=trial.run,
+        unresolved=len,
+        memo=NullJournal(),
+        observer=SilentReporter(),
+        judge=judge,
+        worker_pool=worker_pool,
+    )
 
 
 def essence(samples):

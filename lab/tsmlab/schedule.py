@@ -225,19 +225,24 @@ class WorkerPool(Protocol):
         """The samples of a round, when all of it is done."""
 
 
-@dataclass
-class Rounds:
-    """Runs rounds of one program: each entry once, in the round's own order, except entries that
-    have given up. `samples` is complete at every moment.
+@dataclass(kw_only=True)
+class Scheduler:
+    """Runs the warm-up rounds of one program, then the measured ones: each entry once, in the
+    round's own order, except entries that have given up. `samples` is complete at every moment.
 
     `run_one` makes a run, unless there is a worker pool, which makes whole rounds. `judge` may set
-    failures after each round, and withdraw them. vary_layout: each round has an environment of
-    another size. by_point: a round has a block of runs for each point, one after the other, since
-    nothing is compared between points."""
+    failures after each round, and withdraw them. unresolved: how many verdicts further rounds could
+    still resolve. reference: if it fails, there is nothing left to compare; None if each point has
+    its own references. vary_layout: each round has an environment of another size. by_point: a
+    round has a block of runs for each point, one after the other, since nothing is compared between
+    points."""
 
     entries: Sequence[Entry]
+    reference: str | None
     seed: int
     run_one: Callable[[Slot], Sample]
+    unresolved: Callable[[Sequence[Sample]], int]
+    memo: Memo
     observer: Observer
     judge: Callable[[list[Sample]], list[Sample]] = list
     vary_layout: bool = True
@@ -306,17 +311,6 @@ class Rounds:
         for cell in sorted(given_up - self.given_up):
             self.observer.note(f"{labels[cell]} failed twice in a row and is not run again")
         self.given_up = given_up
-
-
-@dataclass(kw_only=True)
-class Scheduler(Rounds):
-    """Runs the warm-up rounds, then the measured ones. unresolved: how many verdicts further rounds
-    could still resolve. reference: if it fails, there is nothing left to compare; None if each
-    point has its own references."""
-
-    reference: str | None
-    unresolved: Callable[[Sequence[Sample]], int]
-    memo: Memo
 
     def warm_up(self, rounds: int) -> float:
         """Runs unmeasured rounds, this many for each worker of a pool; returns how long the last
