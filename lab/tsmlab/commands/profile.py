@@ -113,7 +113,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
     path = message.rstrip("\n").rpartition(" of blocks in use: ")[2]
     if status == EXIT_OK and path and message.count("\n") == 1:
         click.echo()
-        _show(*opened(Path(path), ReportOptions()), ReportOptions())
+        _show(opened(Path(path), ReportOptions()), ReportOptions())
     raise SystemExit(status)
 
 
@@ -168,11 +168,11 @@ def command() -> None:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def opened(path: Path, options: ReportOptions) -> tuple[LoadedProfile, list[str]]:
+def opened(path: Path, options: ReportOptions) -> LoadedProfile:
     return resolved(model.read(path), options)
 
 
-def resolved(profile: Profile, options: ReportOptions) -> tuple[LoadedProfile, list[str]]:
+def resolved(profile: Profile, options: ReportOptions) -> LoadedProfile:
     if options.of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
         raise UserError(
             f"{profile.path} does not record pinned space.",
@@ -180,7 +180,7 @@ def resolved(profile: Profile, options: ReportOptions) -> tuple[LoadedProfile, l
             "those of earlier versions, lack it.",
         )
     found = symbols.look_up(profile)
-    return LoadedProfile(profile, sites.Stacks(profile, found, options.whole)), found.notes
+    return LoadedProfile(profile, sites.Stacks(profile, found, options.whole), found.notes)
 
 
 def about(profile: Profile) -> dict[str, Any]:
@@ -207,7 +207,7 @@ def print_json(verb: str, **values: Any) -> None:
 @command.command("show")
 @report_options
 @click.argument("file", type=FILE)
-def show(file: Path, **params: Any) -> int:
+def show(file: Path, **params: Any) -> None:
     """Show where the memory in the profile FILE was allocated.
 
     Flat: allocated by the function itself, directly or through the standard library. Cumulative:
@@ -219,30 +219,24 @@ def show(file: Path, **params: Any) -> int:
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
-    _show(*opened(file, ReportOptions(**params)), ReportOptions(**params))
-    return EXIT_OK
+    options = ReportOptions(**params)
+    _show(opened(file, options), options)
 
 
 def _show(
-    loaded: LoadedProfile,
-    notes: list[str],
-    options: ReportOptions,
-    *,
-    err: bool = False,
-    with_ages: bool = False,
+    loaded: LoadedProfile, options: ReportOptions, *, err: bool = False, with_ages: bool = False
 ) -> None:
-    found = sites.gather(loaded.profile, loaded.stacks, options.by, options.of)
+    profile, notes, by, of = loaded.profile, loaded.notes, options.by, options.of
+    found = sites.gather(profile, loaded.stacks, by, of)
     if not options.as_json:
-        report = text.shown(
-            loaded.profile, found, options.by, options.of, options.top, notes, with_ages
-        )
+        report = text.shown(profile, found, by, of, options.top, notes, with_ages)
         click.echo(report, nl=False, err=err)
         return
     print_json(
         "show",
-        profile=about(loaded.profile),
-        type=options.of,
-        by=options.by,
+        profile=about(profile),
+        type=of,
+        by=by,
         total=found.total.to_json(),
         objects=round(found.objects.total),
         block_bytes=round(found.blocks),
@@ -254,10 +248,10 @@ def _show(
 def _compare(
     verb: str, before: Path, after: Path, options: ReportOptions, report: Callable[..., str]
 ) -> Changes:
-    first, notes = opened(before, options)
-    second, more = opened(after, options)
+    first, second = opened(before, options), opened(after, options)
     one, other = first.profile, second.profile
-    notes = list(dict.fromkeys([*notes, *more, *changes.other_builds(one, other)]))
+    builds = changes.other_builds(one, other)
+    notes = list(dict.fromkeys([*first.notes, *second.notes, *builds]))
     if verb == "leaks" and one.time_nanos > other.time_nanos:
         raise UserError(f"{before} is later than {after}.", "Give the earlier one first.")
     found = changes.between(first, second, options.by, options.of)
@@ -283,7 +277,7 @@ def _compare(
 @report_options
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-def diff(before: Path, after: Path, **params: Any) -> int:
+def diff(before: Path, after: Path, **params: Any) -> None:
     """Show what changed from the profile BEFORE to the profile AFTER.
 
     Sites marked as grown or shrunk have a family-wise error rate of 5%: if nothing changed, one
@@ -297,7 +291,6 @@ def diff(before: Path, after: Path, **params: Any) -> int:
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     _compare("diff", before, after, ReportOptions(**params), text.difference)
-    return EXIT_OK
 
 
 @command.command("leaks")
@@ -322,7 +315,7 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **params: Any) -
         return EXIT_REGRESSION if exit_code and grown else EXIT_OK
     if exit_code:
         raise UserError("--exit-code needs two profiles.", "Give a later one, too.")
-    _show(*opened(file, stacks), stacks, with_ages=True)
+    _show(opened(file, stacks), stacks, with_ages=True)
     return EXIT_OK
 
 
@@ -331,7 +324,7 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **params: Any) -
 @force_option
 @frame_options
 @click.argument("file", type=FILE)
-def flame(file: Path, output: Path, force: bool, **params: Any) -> int:
+def flame(file: Path, output: Path, force: bool, **params: Any) -> None:
     """Draw the profile FILE as a flame graph: a self-contained HTML page.
 
     \b
@@ -344,16 +337,15 @@ def flame(file: Path, output: Path, force: bool, **params: Any) -> int:
     from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
 
     export.check_new(output, force)
-    loaded, notes = opened(file, ReportOptions(**params))
-    parameters.write(output, page.page(loaded.profile, loaded.stacks, params["of"], notes))
+    loaded = opened(file, ReportOptions(**params))
+    parameters.write(output, page.page(loaded.profile, loaded.stacks, params["of"], loaded.notes))
     click.echo(str(output))
-    return EXIT_OK
 
 
 @command.command("folded")
 @frame_options
 @click.argument("file", type=FILE)
-def folded(file: Path, **params: Any) -> int:
+def folded(file: Path, **params: Any) -> None:
     """Print the stacks of FILE one per line, outermost frame first, with their bytes.
 
     \b
@@ -363,11 +355,10 @@ def folded(file: Path, **params: Any) -> int:
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
-    loaded, notes = opened(file, ReportOptions(**params))
+    loaded = opened(file, ReportOptions(**params))
     for line, estimate in sites.folded(loaded.profile, loaded.stacks, params["of"]).items():
         click.echo(f"{line} {estimate.total:.0f}")
-    _tell(notes)
-    return EXIT_OK
+    _tell(loaded.notes)
 
 
 def _tell(notes: Sequence[str]) -> None:
@@ -379,7 +370,7 @@ def _tell(notes: Sequence[str]) -> None:
 @output_option
 @force_option
 @click.argument("file", type=FILE)
-def symbolize(file: Path, output: Path, force: bool) -> int:
+def symbolize(file: Path, output: Path, force: bool) -> None:
     """Add functions, lines and inlined frames to the profile FILE, for a machine without the
     binaries.
 
@@ -398,7 +389,6 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
     lines = sum(any(f.line for f in frames) for frames in found.frames.values())
     click.echo(f"{output}: {lines:,} of {len(found.frames):,} addresses resolved to a line")
     _tell(found.notes)
-    return EXIT_OK
 
 
 # --- a program -----------------------------------------------------------------------------------
@@ -451,13 +441,13 @@ def run(
         if not folder.is_dir():
             return status  # the native command rejected an option
         profiles = _profiles(folder, status)
-        loaded, notes = resolved(profiles[0], ReportOptions(**params))
-        _show(loaded, notes, ReportOptions(**params), err=not params["as_json"])
+        shown = ReportOptions(**params)
+        _show(resolved(profiles[0], shown), shown, err=not shown.as_json)
         if kept is not None and not keeps_all:
-            _keep(loaded.profile.path, kept)
-        if not params["as_json"]:
-            if params["of"] == "inuse" and not is_peak:
-                _point_to_peak(loaded.profile)
+            _keep(profiles[0].path, kept)
+        if not shown.as_json:
+            if shown.of == "inuse" and not is_peak:
+                _point_to_peak(profiles[0])
             _name_files(profiles, output, keeps_all)
     return status
 
