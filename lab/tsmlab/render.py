@@ -4,7 +4,7 @@ Every number was computed by analysis.py; this file only formats it.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from tsmlab import cause_tables, export, paths, tables
@@ -221,12 +221,9 @@ def _primary_columns(
     against = f"{header} vs" if comparison.points else "vs"
 
     def ratio(row: Row) -> Cell:
-        estimate = row.metrics[spec.key].ratio
         if row.allocator == comparison.reference:
             return Cell("reference")
-        if estimate is None:
-            return Cell("-")
-        return Cell(change_in_full(estimate))
+        return Cell(change_in_full(row.metrics[spec.key].ratio) or "-")
 
     def verdict(row: Row) -> Cell:
         summary = row.metrics[spec.key]
@@ -249,32 +246,23 @@ def _judged_columns(
     comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
 ) -> list[Column]:
     """Median, ratio and verdict; in compact tables the latter two share a column."""
-    short = _head(spec)
-
-    def cell(word: Callable[[MetricSummary], str]) -> list[Cell]:
-        cells = []
-        for row in rows:
-            summary = row.metrics.get(spec.key)
-            if summary is None or summary.ratio is None or summary.verdict is None:
-                cells.append(Cell(""))
-            else:
-                cells.append(Cell(word(summary), STYLES.get(summary.verdict, "")))
-        return cells
-
-    def ratio(summary: MetricSummary) -> str:
-        return change(summary.ratio.ratio) if summary.ratio else ""
-
-    def worded(summary: MetricSummary) -> str:
-        word = "?" if summary.verdict is Verdict.UNRESOLVED else summary.verdict or ""
-        return f"{ratio(summary)} {word:<6}"
-
-    medians = Column(short, [_median_cell(row, spec) for row in rows], drop_priority=1)
-    against = f"{short} vs" if comparison.points else "vs"
-    against = f"{against} {comparison.reference}"
+    ratios, verdicts, both = [], [], []
+    for row in rows:
+        summary = row.metrics.get(spec.key)
+        ratio = word = style = ""
+        if summary and summary.ratio and summary.verdict:
+            ratio, word = change(summary.ratio.ratio), summary.verdict.value
+            style = STYLES.get(summary.verdict, "")
+        short = "?" if word == Verdict.UNRESOLVED else word
+        ratios.append(Cell(ratio, style))
+        verdicts.append(Cell(word, style))
+        both.append(Cell(f"{ratio} {short:<6}" if word else "", style))
+    header = _head(spec)
+    medians = Column(header, [_median_cell(row, spec) for row in rows], drop_priority=1)
+    against = f"{f'{header} ' if comparison.points else ''}vs {comparison.reference}"
     if layout.compact:
-        return [medians, Column(against, cell(worded))]
-    words = cell(lambda summary: summary.verdict.value if summary.verdict else "")
-    return [medians, Column(against, cell(ratio)), Column("verdict", words, left=True)]
+        return [medians, Column(against, both)]
+    return [medians, Column(against, ratios), Column("verdict", verdicts, left=True)]
 
 
 def _head(spec: MetricSpec) -> str:
