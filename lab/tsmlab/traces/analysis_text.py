@@ -184,14 +184,10 @@ def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
 
 
 def lifetime_columns(analysis: TraceAnalysis) -> list[Column]:
-    rows = [analysis.lifetimes(measure) for measure in MEASURES]
     columns = [Column("in", [Cell(MEASURE_NAMES[measure]) for measure in MEASURES], left=True)]
     for name in QUANTILES:
-        cells = [
-            Cell(lifetime_words(measure, lifetimes.quantile(name)))
-            for measure, lifetimes in zip(MEASURES, rows, strict=True)
-        ]
-        columns.append(Column(name, cells))
+        words = (lifetime_words(each, analysis.lifetime(each, name)) for each in MEASURES)
+        columns.append(Column(name, list(map(Cell, words))))
     return columns
 
 
