@@ -177,7 +177,8 @@ class _Session:
             if self.fleet is not None:
                 self._worker_pool = WorkerPool(self.fleet, trial, self.memo)
             self._try_reference(trial)
-            self._prove_interception()
+            if self.options.consult_doctor:
+                self._counted = self.memo.once("counted calls", _Counted, self._count)
             self._warm_memory()
             if self.options.print_preflight:
                 self._note_preflight()
@@ -215,7 +216,7 @@ class _Session:
         if self._timeout_seconds is None:
             known = [wall_seconds(probe) for probe in self._probes if not probe.failure]
             self._timeout_seconds = (
-                max(options.min_timeout_seconds, options.timeout_factor * max(known, default=0.0))
+                max(options.min_timeout_seconds, options.timeout_factor * max(known))
                 if known
                 else UNKNOWN_TIMEOUT_SECONDS
             )
@@ -229,13 +230,8 @@ class _Session:
         warm = self.options.warm if self.fleet is None else self.fleet.touch_memory
         warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
 
-    def _prove_interception(self) -> None:
-        """One counted run under the reference, which shows that preloading works here at all."""
-        if not self.options.consult_doctor:
-            return
-        self._counted = self.memo.once("counted calls", _Counted, self._count)
-
     def _count(self) -> _Counted:
+        """One counted run under the reference, which shows that preloading works here at all."""
         program, reference = self._first_program, self.options.reference
         with hooks(program, reference.name):
             diagnosis = doctor.diagnose(

@@ -117,7 +117,9 @@ def gate(
         cpus=options.cpus,
         base_metrics=options.metrics,
         vary_layout=not options.deterministic,
-        unresolved=lambda analysis: _unresolved(analysis, options),
+        unresolved=lambda analysis: sum(
+            row.verdict == "unresolved" for row in _paired_rows(analysis, options)
+        ),
         unfit_warnings=NOT_OF_COUNTS if options.deterministic else frozenset({"noise-floor"}),
     )
     try:
@@ -129,23 +131,19 @@ def gate(
     return Outcome(_results(options, outcome.results), outcome.error)
 
 
-def _unresolved(analysis: Analysis, options: Options) -> int:
-    return sum(row.verdict == "unresolved" for row in _paired_rows(analysis, options))
-
-
 def _results(options: Options, comparison: Comparison) -> Study:
-    if options.before is not None:
-        rows = unpaired_rows(comparison.samples, options.before.samples, options)
-    else:
-        rows = _paired_rows(comparison.analysis, options)
-    against = options.baseline or options.candidate
     before = options.before
-    if before is not None:
+    if before is None:
+        rows = _paired_rows(comparison.analysis, options)
+        against = list((options.baseline or options.candidate).command)
+    else:
+        rows = unpaired_rows(comparison.samples, before.samples, options)
+        against = before.command
         other = _other_subject(before, comparison)
         comparison = replace(comparison, warnings=[*other, *comparison.warnings])
     answer = Gate(
         command=list(options.candidate.command),
-        against=list(against.command) if before is None else list(before.command),
+        against=against,
         baseline_file=options.before_file,
         deterministic=options.deterministic,
         rows=rows,
