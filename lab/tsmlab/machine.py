@@ -3,11 +3,12 @@
 import os
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tsmlab.system_libraries import run_tool
 
 
 @dataclass(frozen=True)
@@ -167,13 +168,5 @@ def touch(wanted_bytes: int) -> int:
     size = min(wanted_bytes, int(free * SHARE_OF_FREE))
     if size <= 0:
         return 0
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", TOUCH, str(size)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
+    done = run_tool([sys.executable, "-I", "-S", "-c", TOUCH, str(size)])
     return size if done.returncode == 0 else 0
