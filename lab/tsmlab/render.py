@@ -22,7 +22,7 @@ from tsmlab.metrics import (
 from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, ResultWarning, Row
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
-from tsmlab.tables import STYLES, Block, Cell, Column, Layout
+from tsmlab.tables import STYLES, Block, Cell, Column, Layout, fixed
 from tsmlab.wording import change, change_in_full, counted, names, quantity, rounds, share
 
 MAX_FRONT = 8
@@ -50,7 +50,7 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
             cut=True,
         )
     for title, columns in point_tables(comparison):
-        yield Block(title, table=lambda _, found=columns: found, folded=True)  # type: ignore[misc]
+        yield Block(title, table=fixed(columns), folded=True)
     if failed := failed_lines(comparison):
         yield Block(fails=failed)
     if kinds := kind_lines(comparison):
@@ -63,8 +63,8 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
     for reported in asked.reported if asked else []:
         yield Block(
             f"Reported ({reported.report}; {reported.machine}), not mixed with ours",
-            table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
-            notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
+            table=fixed(reported_columns(reported)),
+            notes=fixed([reported.note] if reported.note else []),
             where="document",
         )
     if asked and asked.source:

@@ -6,7 +6,7 @@ analysis.
 
 from collections.abc import Iterator
 
-from tsmlab.tables import Block, Cell, Column, markdown_of, text_of
+from tsmlab.tables import Block, Cell, Column, fixed, markdown_of, text_of
 from tsmlab.traces.analysis import MEASURES, Measure, TraceAnalysis
 from tsmlab.wording import counted, quantity, share, three_digits
 
@@ -29,7 +29,7 @@ def blocks(analysis: TraceAnalysis) -> Iterator[Block]:
     yield Block(lines=[heading(analysis)])
     yield Block(labelled=list(sums(analysis)))
     for title, columns in all_tables(analysis):
-        yield Block(title, table=lambda _, found=columns: found)  # type: ignore[misc]
+        yield Block(title, table=fixed(columns))
 
 
 def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
