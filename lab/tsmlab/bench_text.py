@@ -14,27 +14,22 @@ from tsmlab.metrics import Unit
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate, Verdict
-from tsmlab.study import Mean, Study, Suite, WorkloadAnalysis
+from tsmlab.study import Mean, Study, Suite, WorkloadAnalysis, given
 from tsmlab.tables import STYLES, Block, Cell, Column, Layout
 from tsmlab.wording import counted, quantity, rounds, share, three_digits
 
 HASH_DIGITS = 12
 
 
-def suite_of(study: Study) -> Suite:
-    assert study.suite is not None
-    return study.suite
-
-
 def blocks(study: Study) -> Iterator[Block]:
-    yield Block(lines=list(headline(suite_of(study))), style="bold")
+    yield Block(lines=list(headline(given(study.suite))), style="bold")
     yield Block(lines=list(heading(study)))
     yield Block(table=lambda layout: table_columns(study, layout), fails=failed_lines(study))
     yield Block(lines=list(_versions(study)), where="markdown")
 
 
 def heading(study: Study) -> Iterator[str]:
-    found, suite = study.comparison, suite_of(study)
+    found, suite = study.comparison, given(study.suite)
     yield (
         f"{counted(len(suite.workloads), 'workload')}, {rounds(suite.analysis.rounds)}, "
         f"seed {found.settings.seed}; stopped: {study.stop.text}"
@@ -74,7 +69,7 @@ def failed_lines(study: Study) -> list[str]:
     run was interrupted."""
     return [
         line
-        for each in suite_of(study).analysis.workloads
+        for each in given(study.suite).analysis.workloads
         for score in each.scores
         for line in failure_lines(f"{each.workload}: {score.name}", score)
     ]
@@ -144,7 +139,7 @@ class _Line:
 def table_columns(study: Study, layout: Layout) -> list[Column]:
     """Workload, quantity, the peer at 1.00, the candidate with its goal, then all others, the
     fastest on average first. Compact: no intervals, no versions."""
-    suite = suite_of(study)
+    suite = given(study.suite)
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
     titles = {
         info.name: info.name if layout.compact else full_name(info)
@@ -188,11 +183,11 @@ def goal_of_time(suite: Suite, workload: WorkloadAnalysis) -> Verdict | None:
 
 
 def _workload_lines(suite: Suite) -> Iterator[_Line]:
-    for given, workload in zip(suite.workloads, suite.analysis.workloads, strict=True):
+    for each, workload in zip(suite.workloads, suite.analysis.workloads, strict=True):
         goal = goal_of_time(suite, workload)
         text = goal.value if goal else ""
         yield _workload_line(workload, "time", workload.fastest_peer, goal, text)
-        if given.memory:
+        if each.memory:
             goal = verdict(workload.quick_memory)
             ratio = number_of(workload.quick_memory).with_interval()
             text = f"{ratio} to {workload.smallest_quick_peer}, {goal.value}" if goal else ""

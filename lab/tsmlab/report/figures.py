@@ -23,7 +23,7 @@ from tsmlab.service.render import ordered
 from tsmlab.service.results import END, READY
 from tsmlab.service.study import ServerRun, memory_of, server_runs_of
 from tsmlab.stats import Verdict
-from tsmlab.study import Study
+from tsmlab.study import Study, given
 from tsmlab.sweep import Parameter, describe
 from tsmlab.tables import Column
 from tsmlab.text import capital, shortened, slug
@@ -422,12 +422,12 @@ def phases(run: ServerRun) -> Sequence[tuple[str, float, float]]:
 
 def bench_figures(study: Study) -> Iterator[Figure]:
     """A forest plot of the geometric means over all workloads."""
-    assert study.suite is not None
-    overall = [each for each in study.suite.analysis.overall if each.time.ratio is not None]
+    suite = given(study.suite)
+    overall = [each for each in suite.analysis.overall if each.time.ratio is not None]
     if not overall:
         return
     names = [each.name for each in overall]
-    styles = emphasised(names, in_order(study.suite))
+    styles = emphasised(names, in_order(suite))
     panels = []
     for which, good, bad in (("time", "faster", "slower"), ("memory", "smaller", "larger")):
         own = [
