@@ -67,18 +67,18 @@ MIN_WARM_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a comparison; the allocators include the reference. more_metrics: further
-    metrics in the executor's measurements. base_metrics: the first judged one ranks. vary_layout:
-    each round has an environment of another size, so that no allocator is favoured by the position
-    of the stack; off if runs should be identical. unresolved: how many verdicts further rounds
-    could still resolve. unfit_warnings: codes of warnings that do not apply here. say_preflight:
-    whether to report findings from before the rounds. parameters: of a sweep; a round runs every
-    allocator at every point. series_points: how many points to keep of each run's memory curve.
-    ask_order: whether the results say which allocator is best at which point. entries: what runs
-    where, unless every allocator runs everywhere. by_point: nothing is compared between points, so
-    each has a block of its own in a round, and a point where the reference fails does not affect
-    the others. warm: touches memory before the rounds. one_kind: a cluster must have machines of
-    one kind. result_warnings: warnings known beforehand."""
+    """The options of a comparison; the allocators include the reference. base_metrics: in the
+    executor's measurements; the first judged one ranks. vary_layout: each round has an environment
+    of another size, so that no allocator is favoured by the position of the stack; off if runs
+    should be identical. unresolved: how many verdicts further rounds could still resolve.
+    unfit_warnings: codes of warnings that do not apply here. print_preflight: whether to report
+    findings from before the rounds. parameters: of a sweep; a round runs every allocator at every
+    point. series_points: how many points to keep of each run's memory curve. ask_order: whether the
+    results say which allocator is best at which point. entries: what runs where, unless every
+    allocator runs everywhere. by_point: nothing is compared between points, so each has a block of
+    its own in a round, and a point where the reference fails does not affect the others. warm:
+    touches memory before the rounds. one_kind: a cluster must have machines of one kind.
+    result_warnings: warnings known beforehand."""
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -91,7 +91,6 @@ class Options:
     check_output: bool = True
     consult_doctor: bool = True
     cpus: tuple[int, ...] | None = None
-    more_metrics: tuple[MetricSpec, ...] = ()
     base_metrics: tuple[MetricSpec, ...] = BUILT_IN
     vary_layout: bool = True
     unresolved: Callable[[Analysis], int] = count_unresolved
@@ -112,7 +111,7 @@ class Options:
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         custom = (metric.spec for metric in self.program.metrics)
-        return (*custom, *self.base_metrics, *self.more_metrics)
+        return (*custom, *self.base_metrics)
 
     @property
     def question(self) -> Question:
@@ -335,6 +334,7 @@ class _Session:
             stop=stop,
             output_comparable=self._output.comparable,
             intercepted_calls=self._counted.calls if self._counted else None,
+            served_by=self._counted.served_by if self._counted else {},
             kinds=[] if self._worker_pool is None else self._worker_pool.kinds(samples, question),
             parameters=list(options.parameters),
             points=list(map(SweepPoint, self._points, parts)) if parts else [],
@@ -342,8 +342,6 @@ class _Session:
         if options.ask_order:
             order = AnalysisRequest("order", question.primary, None, {}, [], {})
             comparison = replace(comparison, findings=find(comparison, [order], None))
-        if self._counted is not None:
-            comparison = replace(comparison, served_by=self._counted.served_by)
         programs = self._counted.programs if self._counted else []
         result_warnings = [
             *options.result_warnings,

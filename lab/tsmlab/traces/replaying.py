@@ -20,7 +20,7 @@ from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
-from tsmlab.metrics import MetricSpec
+from tsmlab.metrics import BUILT_IN, MetricSpec
 from tsmlab.progress import NotesOnly, Reporter
 from tsmlab.results import EARLY, Comparison, Outcome, Sample, Stop, ended
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
@@ -257,7 +257,7 @@ def _comparison_options(
         check_output=False,  # output includes addresses and times
         consult_doctor=False,
         cpus=options.cpus,
-        more_metrics=METRICS,
+        base_metrics=(*BUILT_IN, *METRICS),
         # The position of the stack may decide where an allocator puts its memory.
         vary_layout=not is_deterministic,
         unfit_warnings=_NOT_OF_REPLAYS | own_unfit,
