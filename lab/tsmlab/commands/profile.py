@@ -331,7 +331,6 @@ def flame(file: Path, output: Path, force: bool, **params: Any) -> None:
     Example:
       tsmalloc profile flame server.pb -o server.html
 
-
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
@@ -351,7 +350,6 @@ def folded(file: Path, **params: Any) -> None:
     \b
     Example:
       tsmalloc profile folded server.pb | flamegraph.pl >server.svg
-
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
@@ -377,7 +375,6 @@ def symbolize(file: Path, output: Path, force: bool) -> None:
     \b
     Example:
       tsmalloc profile symbolize server.pb -o symbolized.pb
-
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
