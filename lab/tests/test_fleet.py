@@ -18,7 +18,7 @@ import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
 from refusals import mentions, refused
 
-from tsmlab import allocators, analysis, fleet, paths, records, render, stats
+from tsmlab import allocators, analysis, fleet, paths, records, render, stats, tables
 from tsmlab.commands import worker
 from tsmlab.compare import Options as CompareOptions
 from tsmlab.compare import compare
@@ -94,12 +94,13 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
     worker_pool = WorkerPool(FakeFleet(tmp_path), a_trial(tmp_path), NullJournal())
     comparison = replace(made, samples=samples, kinds=worker_pool.kinds(samples, question))
     assert sorted(kind.name for kind in comparison.kinds) == ["big", "small"]
-    text = render.report(comparison, 120)
+    text = tables.text_of(render.blocks(comparison), 120)
     assert "THE MACHINES DISAGREE about mine" in text
     assert text.count("mine  +40.") == 1
     assert text.count("mine  -28.") == 1
     assert records.to_json(comparison).count('"kinds"') == 1
-    assert "THE MACHINES" not in render.report(replace(comparison, kinds=comparison.kinds[:1]), 120)
+    one = replace(comparison, kinds=comparison.kinds[:1])
+    assert "THE MACHINES" not in tables.text_of(render.blocks(one), 120)
 
 
 def test_results_of_one_machine_from_before_are_read():

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from tsmlab import cause_tables, export, paths, tables
+from tsmlab import cause_tables, paths, tables
 from tsmlab.definition import Reported
 from tsmlab.machine import Machine
 from tsmlab.metrics import (
@@ -71,10 +71,6 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
         yield Block("Source", lines=[asked.source], where="document")
 
 
-def report(comparison: Comparison, width: int, colours: bool = False) -> str:
-    return tables.text_of(blocks(comparison), width, colours)
-
-
 def document(
     blocks: Iterable[Block],
     found_warnings: Sequence[ResultWarning],
@@ -86,14 +82,6 @@ def document(
     lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in found_warnings]
     lines += ["", tables.measured_on(machine, created)]
     return "\n".join(lines) + "\n"
-
-
-def markdown(comparison: Comparison) -> str:
-    return document(blocks(comparison), comparison.warnings, comparison.machine, comparison.created)
-
-
-def to_csv(comparison: Comparison) -> str:
-    return export.csv_of_comparisons((), [((), comparison)])
 
 
 def answers(comparison: Comparison) -> list[str]:
