@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from tsmlab import __version__, journal, machine
+from tsmlab.allocators import Allocator
 from tsmlab.analysis import Question, analyse
 from tsmlab.errors import UserError
 from tsmlab.journal import Digests, Memo, NullJournal
 from tsmlab.machine import Machine
+from tsmlab.measuring import Executor
 from tsmlab.results import FLEET, MachineKind, Sample
 from tsmlab.schedule import Slot
-from tsmlab.trial import Trial
+from tsmlab.sweep import Point
+from tsmlab.trial import Program, Trial
 from tsmlab.wording import counted, quantity_or
 
 LOCAL = re.compile(r"local(?::([1-9]\d{0,3}))?")
@@ -56,12 +59,17 @@ class Expected:
 @dataclass(frozen=True)
 class Job:
     """A round. environment: that of the machine where the study began; cpus: for each worker by
-    name; trial: without its journal."""
+    name; points: of the sweep."""
 
     expected: Expected
     environment: Mapping[str, str]
     cpus: Mapping[str, tuple[int, ...]]
-    trial: Trial
+    program: Program
+    points: tuple[Point, ...]
+    allocators: tuple[Allocator, ...]
+    executor: Executor
+    series_points: int
+    timeout_seconds: float | None
     slots: tuple[Slot, ...]
 
 
@@ -137,7 +145,16 @@ def make_round(job: Job) -> FinishedRound:
     if cpus := job.cpus.get(name):
         os.sched_setaffinity(0, cpus)
     with tempfile.TemporaryDirectory(prefix="tsmalloc-round-") as folder:
-        trial = replace(job.trial, folder=Path(folder))
+        trial = Trial(
+            job.program,
+            job.allocators,
+            job.executor,
+            Path(folder),
+            NullJournal(),
+            job.series_points,
+            job.points,
+        )
+        trial.timeout_seconds = job.timeout_seconds
         try:
             samples = [trial.run(slot) for slot in job.slots]
         except KeyboardInterrupt as error:
@@ -208,9 +225,20 @@ class WorkerPool:
         if key in self._futures or key in self._done or self.memo.knows(key):
             return
         self._begun_at[key] = self.memo.clock() - self._start
-        fleet, trial = self.fleet, replace(self.trial, memo=NullJournal())
-        self._futures[key] = fleet.submit(
-            Job(fleet.expected, fleet.environment, fleet.cpus, trial, tuple(slots))
+        trial = self.trial
+        self._futures[key] = self.fleet.submit(
+            Job(
+                expected=self.fleet.expected,
+                environment=self.fleet.environment,
+                cpus=self.fleet.cpus,
+                program=trial.program,
+                points=tuple(trial.points),
+                allocators=tuple(trial.allocators),
+                executor=trial.executor,
+                series_points=trial.series_points,
+                timeout_seconds=trial.timeout_seconds,
+                slots=tuple(slots),
+            )
         )
 
     def _wait(self, key: str, slots: Sequence[Slot]) -> FinishedRound:

@@ -103,7 +103,6 @@ class Trial:
     memo: Memo
     series_points: int = SERIES_POINTS
     points: Sequence[Point] = ({},)
-    timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
         self._largest_extra_bytes = [
@@ -113,6 +112,7 @@ class Trial:
         self._stdout = self.folder / "stdout"
         self._stderr = self.folder / "stderr"
         self._start = self.memo.clock()
+        self.timeout_seconds: float | None = None
 
     def run(self, slot: Slot) -> Sample:
         """One timed run, with the user's set-up and clean-up commands outside the timing."""
