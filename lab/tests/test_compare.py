@@ -10,7 +10,7 @@ from conftest import Behaviour, SimulatedExecutor, World
 from experiment_fixtures import Notes, Programs
 from refusals import mentions, refused
 
-from tsmlab import doctor, records, render
+from tsmlab import doctor, records, render, tables, texts
 from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
 from tsmlab.journal import NullJournal
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
@@ -198,15 +198,16 @@ def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means():
 
 def test_all_forms_of_the_results_have_the_points():
     comparison, _ = swept(crossing, ask_order=True)
-    assert from_json(records.to_json(study := Study.of("compare", [comparison]))) == study
-    lines = list(csv.DictReader(io.StringIO(render.to_csv(comparison))))
+    study = Study.of("compare", [comparison])
+    assert from_json(records.to_json(study)) == study
+    lines = list(csv.DictReader(io.StringIO(texts.to_csv(study))))
     assert {(line["threads"], line["allocator"]) for line in lines} == {
         (threads, name) for threads in ("1", "4") for name in ("glibc", "a", "b")
     }
-    for text in (render.report(comparison, 100), render.markdown(comparison)):
+    for text in (texts.report(study, 100), texts.markdown(study)):
         assert text.index("Recommendation: ") < text.index("The winner changes: ")
         mentions(text, "time by threads: medians (lower is better)", "$ ./program {threads}")
-    table = render.report(comparison, 100).split("time by threads")[1].splitlines()
+    table = texts.report(study, 100).split("time by threads")[1].splitlines()
     assert next(line for line in table if line.startswith("a ")).split()[1:] == [
         *("283", "ms", "<", "9.05", "s", ">")
     ]
@@ -230,7 +231,8 @@ def test_an_allocator_that_fails_at_one_point_is_not_run_there_again_and_has_no_
     assert (rows["a"].rank, rows["a"].gave_up) == (None, True)
     own = {row.allocator: row.rank for row in comparison.points[0].analysis.rows}
     assert own["a"] is not None
-    table = render.report(comparison, 100).split("time by threads")[1].splitlines()
+    report = tables.text_of(render.blocks(comparison), 100)
+    table = report.split("time by threads")[1].splitlines()
     assert next(line for line in table if line.startswith("a ")).split()[-1] == "failed"
 
 
@@ -353,7 +355,7 @@ def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, 
     """Also if a script starts it, whose own file does not reveal that."""
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: counted("/usr/bin/server", provider))
     found = World.comparison({"glibc": Behaviour(), "a": Behaviour()}, consult_doctor=True)
-    text = render.report(found, 160)
+    text = tables.text_of(render.blocks(found), 160)
     table = next(part for part in text.split("\n\n") if "95% CI" in part)
     assert any(f"  {row}  " in line for line in table.splitlines())
     sentence = "server uses libjemalloc.so.2"
@@ -361,7 +363,7 @@ def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, 
     assert (found.served_by == {"server": "libjemalloc.so.2"}) is is_other
     assert ("linked-allocator" in [each.code for each in found.warnings]) is is_other
     assert (sentence in text[: text.index(table)]) is is_other
-    assert (sentence in render.markdown(found)) is is_other
+    assert (sentence in texts.markdown(Study.of("compare", [found]))) is is_other
 
 
 def test_a_daemon_is_an_error_that_says_what_to_do(monkeypatch):

@@ -18,7 +18,7 @@ import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
 from refusals import mentions, refused
 
-from tsmlab import allocators, analysis, fleet, paths, records, render, stats
+from tsmlab import allocators, analysis, fleet, paths, records, render, stats, tables
 from tsmlab.commands import worker
 from tsmlab.compare import Options as CompareOptions
 from tsmlab.compare import compare
@@ -29,7 +29,7 @@ from tsmlab.measuring import MeasureExecutor
 from tsmlab.metrics import TIME
 from tsmlab.progress import SilentReporter
 from tsmlab.results import FLEET, Comparison
-from tsmlab.schedule import Entry, Rounds, StopRule
+from tsmlab.schedule import Entry, Scheduler, StopRule
 from tsmlab.traces.replay_results import line_of, replays_of
 from tsmlab.traces.replaying import FAIR, Options, replay
 from tsmlab.trial import Program, Trial
@@ -94,12 +94,13 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
     worker_pool = WorkerPool(FakeFleet(tmp_path), a_trial(tmp_path), NullJournal())
     comparison = replace(made, samples=samples, kinds=worker_pool.kinds(samples, question))
     assert sorted(kind.name for kind in comparison.kinds) == ["big", "small"]
-    text = render.report(comparison, 120)
+    text = tables.text_of(render.blocks(comparison), 120)
     assert "THE MACHINES DISAGREE about mine" in text
     assert text.count("mine  +40.") == 1
     assert text.count("mine  -28.") == 1
     assert records.to_json(comparison).count('"kinds"') == 1
-    assert "THE MACHINES" not in render.report(replace(comparison, kinds=comparison.kinds[:1]), 120)
+    one = replace(comparison, kinds=comparison.kinds[:1])
+    assert "THE MACHINES" not in tables.text_of(render.blocks(one), 120)
 
 
 def test_results_of_one_machine_from_before_are_read():
@@ -162,7 +163,17 @@ def a_trial(folder):
 
 def rounds_of(worker_pool, trial, judge=list):
     entries = [Entry(World.allocator("glibc")), Entry(World.allocator("mine"))]
-    return Rounds(entries, 7, trial.run, SilentReporter(), judge, worker_pool=worker_pool)
+    return Scheduler(
+        entries=entries,
+        reference=None,
+        seed=7,
+        run_one=trial.run,
+        unresolved=len,
+        memo=NullJournal(),
+        observer=SilentReporter(),
+        judge=judge,
+        worker_pool=worker_pool,
+    )
 
 
 def essence(samples):

@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import mentions
 
-from tsmlab import render, tables, wording
+from tsmlab import render, tables, texts, wording
 from tsmlab.allocators import own_names
 from tsmlab.metrics import parse_custom
 from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
+from tsmlab.study import Study
 from tsmlab.tables import PIPE_WIDTH
 
 
-def report(comparison, width=120):
-    return render.report(comparison, width)
+def report(comparison, width=120, colours=False):
+    return tables.text_of(render.blocks(comparison), width, colours)
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -126,9 +127,9 @@ def test_a_row_holds_what_it_promises_and_failures_come_last():
 
 def test_colours_only_on_a_terminal(monkeypatch):
     assert "\x1b" not in report(typical())
-    assert "\x1b[32mbetter" in render.report(typical(), 120, colours=True)
+    assert "\x1b[32mbetter" in report(typical(), colours=True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[32m" not in render.report(typical(), 120, colours=True)
+    assert "\x1b[32m" not in report(typical(), colours=True)
 
 
 def test_unresolved_says_how_many_more_rounds():
@@ -143,9 +144,9 @@ def test_unresolved_says_how_many_more_rounds():
 def test_a_pipe_gets_a_wide_table_and_no_colour(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     comparison = typical()
-    assert tables.for_stdout(render.report, comparison) == render.report(comparison, PIPE_WIDTH)
+    assert tables.for_stdout(report, comparison) == report(comparison, PIPE_WIDTH)
     monkeypatch.setenv("COLUMNS", "91")
-    assert tables.for_stdout(render.report, comparison) == render.report(comparison, 91)
+    assert tables.for_stdout(report, comparison) == report(comparison, 91)
 
 
 # --- the verdict ---------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ def test_the_verdict_names_winners_and_markdown_is_a_table():
     assert "(time x peak memory): fast (" in said["trade-off"]
     use = f"LD_PRELOAD={typical().allocator('fast').path} ./program --flag"
     assert said["use it"] == use
-    text = render.markdown(typical())
+    text = texts.markdown(Study.of("compare", [typical()]))
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert set(table[1]) <= set("|:- ")

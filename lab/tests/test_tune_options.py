@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_jemalloc_takes_every_value():
     installed("jemalloc")
     for setting in every_setting("jemalloc"):
         assert errors_under("jemalloc", setting) == "", setting.text
-    bad = Setting(JEMALLOC.option("no_such_option", ("1",)), "1")
+    bad = Setting(replace(JEMALLOC, name="no_such_option", values=("1",)), "1")
     assert "no_such_option" in errors_under("jemalloc", bad)
 
 
@@ -78,7 +79,7 @@ def test_a_library_of_something_else_knows_none(tmp_path):
     with refused("jemalloc"):
         options_for(stranger, [])
     options, unknown = options_for(stranger, ["narenas=1,2"])
-    assert options == (JEMALLOC.option("narenas", ("1", "2")),)
+    assert options == (replace(JEMALLOC, name="narenas", values=("1", "2")),)
     assert {"dirty_decay_ms", "narenas"} <= set(unknown)
 
 
@@ -87,13 +88,15 @@ def test_a_library_of_something_else_knows_none(tmp_path):
 
 def test_lists_are_written_as_their_allocator_reads_them():
     pair = (
-        Setting(JEMALLOC.option("narenas", ("1",)), "1"),
-        Setting(JEMALLOC.option("thp", ("never",)), "never"),
+        Setting(replace(JEMALLOC, name="narenas", values=("1",)), "1"),
+        Setting(replace(JEMALLOC, name="thp", values=("never",)), "never"),
     )
     assert environment(pair, {}) == {"MALLOC_CONF": "narenas:1,thp:never"}
     before = {"MALLOC_CONF": "narenas:9"}
     assert environment(pair, before) == {"MALLOC_CONF": "narenas:9,narenas:1,thp:never"}
-    tunable = Setting(TABLE.forms["glibc"].option("glibc.malloc.arena_max", ("1",)), "1")
+    tunable = Setting(
+        replace(TABLE.forms["glibc"], name="glibc.malloc.arena_max", values=("1",)), "1"
+    )
     assert environment([tunable], {}) == {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
     alone = Setting(Option("A", ("1",), "A"), "1")
     assert environment([alone], {"A": "7"}) == {"A": "1"}
@@ -101,7 +104,7 @@ def test_lists_are_written_as_their_allocator_reads_them():
 
 def test_what_is_set_already_is_kept(monkeypatch):
     monkeypatch.setenv("MALLOC_CONF", "narenas:9")
-    setting = Setting(JEMALLOC.option("thp", ("never",)), "never")
+    setting = Setting(replace(JEMALLOC, name="thp", values=("never",)), "never")
     plain = Allocator("jemalloc", None, "system", "5")
     assert configured(plain, [setting], "x").env == {"MALLOC_CONF": "narenas:9,thp:never"}
     own = Allocator("mine", None, "user", "5", env={"MALLOC_CONF": "retain:false", "B": "2"})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 
-from tsmlab import machine, render
+from tsmlab import machine, render, tables
 from tsmlab.schedule import StopRule
 
 QUIET = replace(
@@ -45,7 +45,7 @@ def test_a_program_that_waits_is_no_measurement_of_an_allocator():
     found = with_raw(lambda run: {"user_ns": run.wall_ns // 200, "system_ns": 0})
     assert codes(found) == {"waits"}
     assert "0.5%" in found.warnings[0].symptom
-    text = render.report(found, 120)
+    text = tables.text_of(render.blocks(found), 120)
     assert text.index("0.5%") < text.index("95% CI")
 
 

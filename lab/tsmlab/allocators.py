@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import __version__, elf, fetched, paths, system_libraries
+from tsmlab import __version__, elf, fetched, machine, paths, system_libraries
 from tsmlab.errors import UserError
 
 Family = Literal["tsmalloc", "hardened", "libc", "system", "fetched", "user"]
@@ -100,10 +100,7 @@ def own_names() -> list[str]:
 
 
 def glibc() -> Allocator:
-    try:
-        version = (os.confstr("CS_GNU_LIBC_VERSION") or "?").removeprefix("glibc ")
-    except (ValueError, OSError):
-        version = "?"
+    version = (machine.libc() or "?").removeprefix("glibc ")
     summary = "the C library's own: arenas with thread caches"
     return Allocator("glibc", None, "libc", version, "libc6", summary=summary)
 

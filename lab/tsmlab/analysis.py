@@ -119,6 +119,15 @@ def logs_by_round(samples: Sequence[Sample], allocator: str, key: str) -> LogsBy
     }
 
 
+def measured_cells(samples: Sequence[Sample]) -> dict[tuple[int, str], list[Sample]]:
+    """The measured samples of each cell: an allocator at a point of the sweep."""
+    cells: dict[tuple[int, str], list[Sample]] = {}
+    for sample in samples:
+        if sample.phase == "measured":
+            cells.setdefault((sample.point, sample.allocator), []).append(sample)
+    return cells
+
+
 def log_table(samples: Sequence[Sample], allocators: Sequence[str], key: str) -> stats.Vector:
     """Allocators by rounds, NaN where there is no value."""
     rounds = sorted({s.round for s in samples if s.phase == "measured"})

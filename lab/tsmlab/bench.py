@@ -127,24 +127,22 @@ def analyse(
     """Each point of the comparison is a workload."""
     names = [info.name for info in comparison.allocators]
     each = [
-        _Workload(comparison, index, workload, names, peers, candidate)
+        _Workload(comparison, index, workload, names, peers)
         for index, workload in enumerate(workloads)
     ]
-    with_memory = [one for one in each if one.memory]
+    with_memory = [one for one in each if one.workload.memory]
     overall = [
         Overall(
             name,
-            _mean([one.time_pairs(name) for one in each]),
-            _mean([one.memory_pairs(name) for one in with_memory]),
+            _mean([one.times[name] for one in each]),
+            _mean([one.peaks[name] for one in with_memory]),
         )
         for name in names
     ]
-    quick = None
-    if candidate is not None:
-        quick = _mean([one.quick_memory_pairs(candidate) for one in with_memory])
+    quick = _mean([one.quick_peaks[candidate] for one in with_memory]) if candidate else None
     return SuiteAnalysis(
         comparison.analysis.rounds,
-        [one.analysis() for one in each],
+        [one.analysis(candidate) for one in each],
         sorted(overall, key=_rank_key),
         quick,
     )
@@ -157,7 +155,8 @@ def _rank_key(overall: Overall) -> tuple[int, float]:
 
 
 class _Workload:
-    """One workload's logarithms by allocator and round, and its best peers."""
+    """One workload's best peers, and each allocator's ratios to them. times, peaks, quick_peaks: to
+    the fastest peer, the smallest one, and the smallest quick one; empty if there is none."""
 
     def __init__(
         self,
@@ -166,26 +165,21 @@ class _Workload:
         workload: Workload,
         names: Sequence[str],
         peers: Sequence[str],
-        candidate: str | None,
     ) -> None:
-        self._workload = workload
-        self._names = names
-        self._candidate = candidate
+        self.workload = workload
         self._seed = comparison.settings.seed
-        self.memory = workload.memory
         self._samples = [s for s in comparison.samples if s.point == index]
         self._rows = {row.allocator: row for row in comparison.points[index].analysis.rows}
-        self._times = {name: self._logs(name, TIME) for name in names}
-        self._peaks = {name: self._logs(name, PEAK_MEMORY) for name in names}
-        usable = self._clean(peers)
-        self._fastest = _least(self._times, usable)
-        self._smallest = self._smallest_quick = None
-        if workload.memory:
-            self._smallest = _least(self._peaks, usable)
-            self._smallest_quick = _least(self._peaks, [n for n in usable if self._is_quick(n)])
-
-    def _clean(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if self._rows[name].failures == 0]
+        times = {name: self._logs(name, TIME) for name in names}
+        peaks = {name: self._logs(name, PEAK_MEMORY) for name in names}
+        usable = [name for name in peers if self._rows[name].failures == 0]
+        self._fastest = _least(times, usable)
+        self.times = _ratios_to(self._fastest, times)
+        quick = [n for n in usable if (r := self._ratio(self.times[n])) and r.ratio <= QUICK]
+        self._smallest = _least(peaks, usable if workload.memory else [])
+        self.peaks = _ratios_to(self._smallest, peaks)
+        self._smallest_quick = _least(peaks, quick if workload.memory else [])
+        self.quick_peaks = _ratios_to(self._smallest_quick, peaks)
 
     def _logs(self, name: str, key: str) -> LogsByRound:
         """The logarithm of a metric by round. Empty if a run failed, or a number has no logarithm:
@@ -194,43 +188,28 @@ class _Workload:
         summary = row.metrics.get(key)
         return logs if summary and summary.runs == len(logs) and row.failures == 0 else {}
 
-    def _is_quick(self, name: str) -> bool:
-        ratio = self._ratio(self.time_pairs(name))
-        return ratio is not None and ratio.ratio <= QUICK
-
-    def time_pairs(self, name: str) -> LogsByRound:
-        """The logarithm of the ratio to the fastest peer in each round; empty if there is none."""
-        return _against(self._times, name, self._fastest)
-
-    def memory_pairs(self, name: str) -> LogsByRound:
-        return _against(self._peaks, name, self._smallest)
-
-    def quick_memory_pairs(self, name: str) -> LogsByRound:
-        return _against(self._peaks, name, self._smallest_quick)
-
-    def analysis(self) -> WorkloadAnalysis:
-        candidate = self._candidate
+    def analysis(self, candidate: str | None) -> WorkloadAnalysis:
         return WorkloadAnalysis(
-            workload=self._workload.name,
-            scores=[self._score(self._rows[name]) for name in self._names],
+            workload=self.workload.name,
+            scores=[self._score(self._rows[name]) for name in self.times],
             fastest_peer=self._fastest,
             smallest_peer=self._smallest,
             smallest_quick_peer=self._smallest_quick,
-            quick_memory=self._ratio(self.quick_memory_pairs(candidate)) if candidate else None,
+            quick_memory=self._ratio(self.quick_peaks[candidate]) if candidate else None,
         )
 
     def _score(self, row: Row) -> Score:
-        name = row.allocator
+        name, peak = row.allocator, None
+        if self.workload.memory:
+            peak = self._summary(row.metrics.get(PEAK_MEMORY), self.peaks[name])
         return Score(
             name=name,
             attempts=row.attempts,
             failures=row.failures,
             failure=row.failure,
             gave_up=row.gave_up,
-            time=self._summary(row.metrics.get(TIME), self.time_pairs(name)),
-            memory=self._summary(row.metrics.get(PEAK_MEMORY), self.memory_pairs(name))
-            if self.memory
-            else None,
+            time=self._summary(row.metrics.get(TIME), self.times[name]),
+            memory=peak,
         )
 
     def _summary(self, summary: MetricSummary | None, pairs: LogsByRound) -> MetricSummary | None:
@@ -252,8 +231,9 @@ def _least(logs: Mapping[str, LogsByRound], names: Sequence[str]) -> str | None:
     return min(names, key=lambda name: sum(logs[name][number] for number in common))
 
 
-def _against(logs: Mapping[str, LogsByRound], name: str, other: str | None) -> LogsByRound:
-    return {} if other is None else log_ratios(logs[name], logs[other])
+def _ratios_to(other: str | None, logs: Mapping[str, LogsByRound]) -> dict[str, LogsByRound]:
+    """The logarithm of each allocator's ratio to another in each round; empty without another."""
+    return {name: log_ratios(own, logs[other]) if other else {} for name, own in logs.items()}
 
 
 def _mean(workloads: Sequence[LogsByRound]) -> Mean:

@@ -4,35 +4,32 @@ Every number here was computed by bench.py.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from tsmlab import stats
 from tsmlab.bench import QUICK
+from tsmlab.metrics import Unit
 from tsmlab.render import failure_lines, full_name
 from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate, Verdict
-from tsmlab.study import Mean, Score, Study, Suite, WorkloadAnalysis
+from tsmlab.study import Mean, Study, Suite, WorkloadAnalysis, given
 from tsmlab.tables import STYLES, Block, Cell, Column, Layout
 from tsmlab.wording import counted, quantity, rounds, share, three_digits
 
 HASH_DIGITS = 12
 
 
-def suite_of(study: Study) -> Suite:
-    assert study.suite is not None
-    return study.suite
-
-
 def blocks(study: Study) -> Iterator[Block]:
-    yield Block(lines=list(headline(suite_of(study))), style="bold")
+    yield Block(lines=list(headline(given(study.suite))), style="bold")
     yield Block(lines=list(heading(study)))
     yield Block(table=lambda layout: table_columns(study, layout), fails=failed_lines(study))
     yield Block(lines=list(_versions(study)), where="markdown")
 
 
 def heading(study: Study) -> Iterator[str]:
-    found, suite = study.comparison, suite_of(study)
+    found, suite = study.comparison, given(study.suite)
     yield (
         f"{counted(len(suite.workloads), 'workload')}, {rounds(suite.analysis.rounds)}, "
         f"seed {found.settings.seed}; stopped: {study.stop.text}"
@@ -72,7 +69,7 @@ def failed_lines(study: Study) -> list[str]:
     run was interrupted."""
     return [
         line
-        for each in suite_of(study).analysis.workloads
+        for each in given(study.suite).analysis.workloads
         for score in each.scores
         for line in failure_lines(f"{each.workload}: {score.name}", score)
     ]
@@ -142,7 +139,7 @@ class _Line:
 def table_columns(study: Study, layout: Layout) -> list[Column]:
     """Workload, quantity, the peer at 1.00, the candidate with its goal, then all others, the
     fastest on average first. Compact: no intervals, no versions."""
-    suite = suite_of(study)
+    suite = given(study.suite)
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
     titles = {
         info.name: info.name if layout.compact else full_name(info)
@@ -186,64 +183,44 @@ def goal_of_time(suite: Suite, workload: WorkloadAnalysis) -> Verdict | None:
 
 
 def _workload_lines(suite: Suite) -> Iterator[_Line]:
-    for given, workload in zip(suite.workloads, suite.analysis.workloads, strict=True):
-        yield _time_line(suite, workload)
-        if given.memory:
-            yield _memory_line(workload)
+    for each, workload in zip(suite.workloads, suite.analysis.workloads, strict=True):
+        goal = goal_of_time(suite, workload)
+        text = goal.value if goal else ""
+        yield _workload_line(workload, "time", workload.fastest_peer, goal, text)
+        if each.memory:
+            goal = verdict(workload.quick_memory)
+            ratio = number_of(workload.quick_memory).with_interval()
+            text = f"{ratio} to {workload.smallest_quick_peer}, {goal.value}" if goal else ""
+            yield _workload_line(workload, "memory", workload.smallest_peer, goal, text)
 
 
-def _time_line(suite: Suite, workload: WorkloadAnalysis) -> _Line:
-    goal = goal_of_time(suite, workload)
-    return _Line(
-        workload=workload.workload,
-        quantity="time",
-        best=best_with_median(workload, workload.fastest_peer, "time"),
-        numbers=_numbers(workload, workload.fastest_peer, lambda score: score.time),
-        goal=goal.value if goal else "",
-        style=STYLES.get(goal, "") if goal else "",
-    )
-
-
-def _memory_line(workload: WorkloadAnalysis) -> _Line:
-    quick = workload.quick_memory
-    found = verdict(quick)
-    goal = ""
-    if quick and found:
-        ratio = Number(quick.ratio, quick.low, quick.high).with_interval()
-        goal = f"{ratio} to {workload.smallest_quick_peer}, {found.value}"
-    return _Line(
-        workload="",
-        quantity="memory",
-        best=best_with_median(workload, workload.smallest_peer, "memory"),
-        numbers=_numbers(workload, workload.smallest_peer, lambda score: score.memory),
-        goal=goal,
-        style=STYLES.get(found, "") if found else "",
-    )
-
-
-def best_with_median(workload: WorkloadAnalysis, name: str | None, which: str) -> str:
-    """The name of the allocator at 1.00, and its median."""
-    if name is None:
-        return "-"
-    score = workload.score(name)
-    if which == "memory":
-        return f"{name} {quantity(score.memory.median, 'bytes')}" if score.memory else name
-    return f"{name} {quantity(score.time.median, 'seconds')}" if score.time else name
-
-
-def _numbers(
-    workload: WorkloadAnalysis, best: str | None, pick: Callable[[Score], MetricSummary | None]
-) -> dict[str, Number]:
-    """Each allocator's number; the best peer's own is 1.00 by definition and has no spread."""
+def _workload_line(
+    workload: WorkloadAnalysis,
+    what: Literal["time", "memory"],
+    best: str | None,
+    goal: Verdict | None,
+    goal_text: str,
+) -> _Line:
+    """The best peer's own number is 1.00 by definition and has no spread."""
+    summaries: dict[str, MetricSummary | None] = {s.name: getattr(s, what) for s in workload.scores}
     numbers = {}
     for score in workload.scores:
-        summary = pick(score)
+        summary = summaries[score.name]
         numbers[score.name] = number_of(summary.ratio if summary else None)
         if score.failures:
             numbers[score.name] = FAILED
         elif score.name == best:
             numbers[score.name] = Number(1.0)
-    return numbers
+    at_best = summaries[best] if best else None
+    unit: Unit = "seconds" if what == "time" else "bytes"
+    return _Line(
+        workload=workload.workload if what == "time" else "",
+        quantity=what,
+        best=f"{best} {quantity(at_best.median, unit)}" if at_best else best or "-",
+        numbers=numbers,
+        goal=goal_text,
+        style=STYLES.get(goal, "") if goal else "",
+    )
 
 
 def number_of(estimate: RatioEstimate | None) -> Number:

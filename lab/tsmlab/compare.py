@@ -67,18 +67,18 @@ MIN_WARM_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a comparison; the allocators include the reference. more_metrics: further
-    metrics in the executor's measurements. base_metrics: the first judged one ranks. vary_layout:
-    each round has an environment of another size, so that no allocator is favoured by the position
-    of the stack; off if runs should be identical. unresolved: how many verdicts further rounds
-    could still resolve. unfit_warnings: codes of warnings that do not apply here. say_preflight:
-    whether to report findings from before the rounds. parameters: of a sweep; a round runs every
-    allocator at every point. series_points: how many points to keep of each run's memory curve.
-    ask_order: whether the results say which allocator is best at which point. entries: what runs
-    where, unless every allocator runs everywhere. by_point: nothing is compared between points, so
-    each has a block of its own in a round, and a point where the reference fails does not affect
-    the others. warm: touches memory before the rounds. one_kind: a cluster must have machines of
-    one kind. result_warnings: warnings known beforehand."""
+    """The options of a comparison; the allocators include the reference. base_metrics: in the
+    executor's measurements; the first judged one ranks. vary_layout: each round has an environment
+    of another size, so that no allocator is favoured by the position of the stack; off if runs
+    should be identical. unresolved: how many verdicts further rounds could still resolve.
+    unfit_warnings: codes of warnings that do not apply here. print_preflight: whether to report
+    findings from before the rounds. parameters: of a sweep; a round runs every allocator at every
+    point. series_points: how many points to keep of each run's memory curve. ask_order: whether the
+    results say which allocator is best at which point. entries: what runs where, unless every
+    allocator runs everywhere. by_point: nothing is compared between points, so each has a block of
+    its own in a round, and a point where the reference fails does not affect the others. warm:
+    touches memory before the rounds. one_kind: a cluster must have machines of one kind.
+    result_warnings: warnings known beforehand."""
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -91,7 +91,6 @@ class Options:
     check_output: bool = True
     consult_doctor: bool = True
     cpus: tuple[int, ...] | None = None
-    more_metrics: tuple[MetricSpec, ...] = ()
     base_metrics: tuple[MetricSpec, ...] = BUILT_IN
     vary_layout: bool = True
     unresolved: Callable[[Analysis], int] = count_unresolved
@@ -112,7 +111,7 @@ class Options:
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         custom = (metric.spec for metric in self.program.metrics)
-        return (*custom, *self.base_metrics, *self.more_metrics)
+        return (*custom, *self.base_metrics)
 
     @property
     def question(self) -> Question:
@@ -177,7 +176,8 @@ class _Session:
             if self.fleet is not None:
                 self._worker_pool = WorkerPool(self.fleet, trial, self.memo)
             self._try_reference(trial)
-            self._prove_interception()
+            if self.options.consult_doctor:
+                self._counted = self.memo.once("counted calls", _Counted, self._count)
             self._warm_memory()
             if self.options.print_preflight:
                 self._note_preflight()
@@ -215,7 +215,7 @@ class _Session:
         if self._timeout_seconds is None:
             known = [wall_seconds(probe) for probe in self._probes if not probe.failure]
             self._timeout_seconds = (
-                max(options.min_timeout_seconds, options.timeout_factor * max(known, default=0.0))
+                max(options.min_timeout_seconds, options.timeout_factor * max(known))
                 if known
                 else UNKNOWN_TIMEOUT_SECONDS
             )
@@ -229,13 +229,8 @@ class _Session:
         warm = self.options.warm if self.fleet is None else self.fleet.touch_memory
         warm(max(MIN_WARM_BYTES, int(WARM_FACTOR * max(peaks))))
 
-    def _prove_interception(self) -> None:
-        """One counted run under the reference, which shows that preloading works here at all."""
-        if not self.options.consult_doctor:
-            return
-        self._counted = self.memo.once("counted calls", _Counted, self._count)
-
     def _count(self) -> _Counted:
+        """One counted run under the reference, which shows that preloading works here at all."""
         program, reference = self._first_program, self.options.reference
         with hooks(program, reference.name):
             diagnosis = doctor.diagnose(
@@ -339,6 +334,7 @@ class _Session:
             stop=stop,
             output_comparable=self._output.comparable,
             intercepted_calls=self._counted.calls if self._counted else None,
+            served_by=self._counted.served_by if self._counted else {},
             kinds=[] if self._worker_pool is None else self._worker_pool.kinds(samples, question),
             parameters=list(options.parameters),
             points=list(map(SweepPoint, self._points, parts)) if parts else [],
@@ -346,8 +342,6 @@ class _Session:
         if options.ask_order:
             order = AnalysisRequest("order", question.primary, None, {}, [], {})
             comparison = replace(comparison, findings=find(comparison, [order], None))
-        if self._counted is not None:
-            comparison = replace(comparison, served_by=self._counted.served_by)
         programs = self._counted.programs if self._counted else []
         result_warnings = [
             *options.result_warnings,

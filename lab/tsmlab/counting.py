@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from tsmlab import strace
 from tsmlab.errors import UserError
 from tsmlab.measuring import Executor, MeasureExecutor, Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
+from tsmlab.system_libraries import run_tool
 
 INSTRUCTIONS = "instructions"
 CACHE_MISSES = "cache_misses"
@@ -38,7 +38,9 @@ class Counters:
 
     @staticmethod
     def installed() -> Counters:
-        return Counters(_works("valgrind", "--version"), strace.refusal() is None)
+        has_valgrind = shutil.which("valgrind") is not None
+        has_valgrind = has_valgrind and run_tool(["valgrind", "--version"]).returncode == 0
+        return Counters(has_valgrind, strace.refusal() is None)
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
@@ -61,13 +63,6 @@ class Counters:
         if not missing:
             return None
         return f"counting needs {', '.join(missing)}: sudo apt install {' '.join(missing)}"
-
-
-def _works(*command: str) -> bool:
-    if shutil.which(command[0]) is None:
-        return False
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return done.returncode == 0
 
 
 def measuring(deterministic: bool) -> tuple[Executor, Counters | None, list[str]]:

@@ -31,15 +31,6 @@ class UserError(Exception):
         return "\n".join(lines)
 
 
-def not_started(program: str, error: OSError) -> UserError:
-    """The message about a program that the system cannot start."""
-    return UserError(
-        f"cannot start {program}: {error.strerror}.",
-        "If it is a script, its first line must name an interpreter (#!/bin/sh).",
-        EXIT_CANNOT_EXECUTE,
-    )
-
-
 def print_error(text: str) -> None:
     """Writes a line to stderr. Ignores errors, such as a full disk."""
     with contextlib.suppress(OSError):

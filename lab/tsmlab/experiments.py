@@ -29,6 +29,7 @@ from tsmlab import (
     warnings,
 )
 from tsmlab.allocators import Allocator
+from tsmlab.analysis import measured_cells
 from tsmlab.causes import Observer
 from tsmlab.definition import AnalysisRequest, CausesAt, Definition, Kind, Reported
 from tsmlab.errors import UserError
@@ -570,11 +571,11 @@ class _Session:
 
     def _causes(self, each: Plan, found: Comparison, memo: Memo) -> Iterator[Causes]:
         """At the requested points, for each allocator with a successful run there."""
-        usable = [s for s in found.samples if s.phase == "measured" and not s.failure]
-        walls: dict[tuple[int, str], float] = {}
-        for sample in usable:
-            cell = (sample.point, sample.allocator)
-            walls[cell] = max(walls.get(cell, 0.0), sample.values.get(TIME, 0.0))
+        walls = {
+            cell: max(sample.values.get(TIME, 0.0) for sample in usable)
+            for cell, samples in measured_cells(found.samples).items()
+            if (usable := [sample for sample in samples if not sample.failure])
+        }
         cells = [
             (point, allocator, walls[point, allocator.name])
             for point in each.causes_points

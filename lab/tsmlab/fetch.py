@@ -5,11 +5,10 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tsmlab import doctor, fetched, records, system_libraries, toml_tables
 from tsmlab.allocators import Allocator, file_sha256
 from tsmlab.errors import UserError
 from tsmlab.fetched import MANIFEST, SCHEMA, Manifest
+from tsmlab.system_libraries import run_tool
 
 TABLE = Path(__file__).parent / "fetch.toml"
 PROOF_SECONDS = 60.0
@@ -145,7 +145,7 @@ def _download(peer: Peer, wanted: str, project: Path) -> Crate:
         f'[dependencies]\n{peer.crate} = "={wanted}"\n',
         encoding="utf-8",
     )
-    done = _run(["cargo", "vendor", "--quiet", "vendor"], project)
+    done = run_tool(["cargo", "vendor", "--quiet", "vendor"], project)
     if done.returncode != 0:
         # Offline, cargo finds no version, and mentions being offline.
         if _NO_VERSION.search(done.stderr) and "offline mode" not in done.stderr:
@@ -191,7 +191,7 @@ def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
     with log.open("w", encoding="utf-8") as file:
         for step in peer.steps:
             command = [word.format_map(words) for word in shlex.split(step)]
-            done = _run(command, folder)
+            done = run_tool(command, folder)
             file.write(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
             if done.returncode != 0:
                 log_tail = "\n".join((done.stdout + done.stderr).splitlines()[-LOG_LINES:])
@@ -231,20 +231,6 @@ def _check_tools(*tools: str) -> None:
             f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.",
             "\n".join(REMEDIES[tool] for tool in missing),
         )
-
-
-def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=kept | {"LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
 
 
 def _last_line(text: str) -> str:

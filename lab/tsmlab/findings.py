@@ -11,12 +11,12 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from tsmlab import fits, stats
-from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round
+from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round, measured_cells
 from tsmlab.definition import AnalysisRequest
 from tsmlab.fits import CONFIRMED, REFUTED
 from tsmlab.machine import Machine
 from tsmlab.metrics import MetricSpec, Unit
-from tsmlab.results import Comparison, Curve, Estimate, Finding, Sample
+from tsmlab.results import Comparison, Curve, Estimate, Finding
 from tsmlab.stats import Judgement, RatioEstimate, Verdict
 from tsmlab.sweep import Parameter, Point, describe
 from tsmlab.toml_tables import is_number
@@ -49,7 +49,7 @@ def usable_processors(machine: Machine, cpus: Sequence[int] | None) -> int:
 
 
 class _Question:
-    """One questionand its part of the sweep."""
+    """One question and its part of the sweep."""
 
     def __init__(
         self, comparison: Comparison, request: AnalysisRequest, processors: int | None
@@ -95,12 +95,8 @@ class _Question:
         return self.answer(INCONCLUSIVE, why, {})
 
     def _all_logs(self) -> dict[tuple[int, str], LogsByRound]:
-        cells: dict[tuple[int, str], list[Sample]] = {}
-        for sample in self.comparison.samples:
-            if sample.phase == "measured":
-                cells.setdefault((sample.point, sample.allocator), []).append(sample)
         found = {}
-        for (point, name), samples in cells.items():
+        for (point, name), samples in measured_cells(self.comparison.samples).items():
             if point not in self.points or name not in self.allocators:
                 continue
             values = [s.values[self.metric.key] for s in samples if self.metric.key in s.values]

@@ -240,11 +240,10 @@ class WorkerPool:
                     replace(s, started_seconds=round(begun + s.started_seconds, 6))
                     for s in made.samples
                 ]
-                self.remember(ready, replace(made, samples=later))
+                self._done[ready] = self.memo.once(
+                    ready, FinishedRound, functools.partial(replace, made, samples=later)
+                )
         return self._done[key]
-
-    def remember(self, key: str, done: FinishedRound) -> None:
-        self._done[key] = self.memo.once(key, FinishedRound, lambda: done)
 
 
 def _key(slots: Sequence[Slot]) -> str:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from tsmlab import compare, stats, study
+from tsmlab import compare, machine, stats, study
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import logs_by_round
 from tsmlab.counting import CACHE_MISSES, INSTRUCTIONS, NOT_OF_COUNTS, SYSTEM_CALLS
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, EXIT_REGRESSION, EXIT_USAGE, UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo
+from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import PAGE_FAULTS, PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.progress import Reporter
@@ -116,7 +117,9 @@ def gate(
         cpus=options.cpus,
         base_metrics=options.metrics,
         vary_layout=not options.deterministic,
-        unresolved=lambda analysis: _unresolved(analysis, options),
+        unresolved=lambda analysis: sum(
+            row.verdict == "unresolved" for row in _paired_rows(analysis, options)
+        ),
         unfit_warnings=NOT_OF_COUNTS if options.deterministic else frozenset({"noise-floor"}),
     )
     try:
@@ -128,23 +131,19 @@ def gate(
     return Outcome(_results(options, outcome.results), outcome.error)
 
 
-def _unresolved(analysis: Analysis, options: Options) -> int:
-    return sum(row.verdict == "unresolved" for row in _paired_rows(analysis, options))
-
-
 def _results(options: Options, comparison: Comparison) -> Study:
-    if options.before is not None:
-        rows = unpaired_rows(comparison.samples, options.before.samples, options)
-    else:
-        rows = _paired_rows(comparison.analysis, options)
-    against = options.baseline or options.candidate
     before = options.before
-    if before is not None:
+    if before is None:
+        rows = _paired_rows(comparison.analysis, options)
+        against = list((options.baseline or options.candidate).command)
+    else:
+        rows = unpaired_rows(comparison.samples, before.samples, options)
+        against = before.command
         other = _other_subject(before, comparison)
         comparison = replace(comparison, warnings=[*other, *comparison.warnings])
     answer = Gate(
         command=list(options.candidate.command),
-        against=list(against.command) if before is None else list(before.command),
+        against=against,
         baseline_file=options.before_file,
         deterministic=options.deterministic,
         rows=rows,
@@ -290,16 +289,14 @@ def read_baseline(path: Path) -> Comparison:
     return found.comparison
 
 
-def check_machine(before: Comparison, now: object) -> None:
+def check_machine(before: Comparison, now: Machine) -> None:
     """Raises UserError if times from that machine cannot be compared with times from this one."""
-    for fact in SAME_MACHINE:
-        then, here = getattr(before.machine, fact), getattr(now, fact)
-        if then != here:
-            raise UserError(
-                f"the baseline was measured on another machine: {fact} was {then}, is {here}.",
-                "Measure both in the same rounds (--against 'OLD PROGRAM'), make a baseline here, "
-                "or judge by counts (--deterministic).",
-            )
+    if differs := machine.difference(before.machine, now, SAME_MACHINE):
+        raise UserError(
+            f"the baseline was measured on another machine: {differs}.",
+            "Measure both in the same rounds (--against 'OLD PROGRAM'), make a baseline here, "
+            "or judge by counts (--deterministic).",
+        )
 
 
 def check_judged(

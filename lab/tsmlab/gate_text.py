@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 from tsmlab.gate import BASELINE, verdict_of
 from tsmlab.render import failed_lines
-from tsmlab.study import Gate, GateRow, Study
-from tsmlab.tables import Block, Cell, Column
+from tsmlab.study import Gate, GateRow, Study, given
+from tsmlab.tables import Block, Cell, Column, fixed
 from tsmlab.wording import change, change_in_full, quantity_or, rounds
 
 STYLES = {"pass": "green", "regression": "red", "unresolved": "yellow", "measured": ""}
@@ -18,15 +18,10 @@ ADDRESS = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def blocks(study: Study) -> Iterator[Block]:
-    gate, comparison = _gate(study), study.comparison
+    gate, comparison = given(study.gate), study.comparison
     yield Block(lines=list(conclusion(study)), style="bold")
     yield Block(lines=list(heading(study)))
-    yield Block(table=lambda _: table(gate), fails=failed_lines(comparison))
-
-
-def _gate(study: Study) -> Gate:
-    assert study.gate is not None
-    return study.gate
+    yield Block(table=fixed(table(gate)), fails=failed_lines(comparison))
 
 
 def title(gate: Gate, failed: Sequence[object]) -> str:
@@ -36,7 +31,7 @@ def title(gate: Gate, failed: Sequence[object]) -> str:
 
 
 def heading(study: Study) -> Iterator[str]:
-    gate, comparison = _gate(study), study.comparison
+    gate, comparison = given(study.gate), study.comparison
     analysis, settings = comparison.analysis, comparison.settings
     yield f"$ {shlex.join(gate.command)}"
     if gate.baseline_file is not None:
@@ -77,7 +72,7 @@ def sentence(row: GateRow) -> str:
 
 
 def conclusion(study: Study) -> Iterator[str]:
-    gate = _gate(study)
+    gate = given(study.gate)
     verdict = verdict_of(gate, study.failed_rows)
     if verdict == "failed":
         yield "FAILED: a run failed"
@@ -95,7 +90,7 @@ def conclusion(study: Study) -> Iterator[str]:
 
 def junit(study: Study) -> str:
     """A test for each metric: a regression is a failure, and an unresolved limit is skipped."""
-    gate = _gate(study)
+    gate = given(study.gate)
     rows, failed = gate.rows, failed_lines(study.comparison)
     suite = ElementTree.Element(
         "testsuite",
@@ -122,7 +117,7 @@ def junit(study: Study) -> str:
 
 def sarif(study: Study) -> str:
     """A result for each regression (error) and each unresolved limit (note)."""
-    gate = _gate(study)
+    gate = given(study.gate)
     levels = {"regression": "error", "unresolved": "note"}
     place = {"physicalLocation": {"artifactLocation": {"uri": _relative(gate.command[0])}}}
     found: list[dict[str, Any]] = [

@@ -85,13 +85,8 @@ class Header:
                 f"{now.tsmalloc_version}.",
                 BEGIN_ANEW,
             )
-        for fact in SAME_MACHINE:
-            then, here = getattr(self.machine, fact), getattr(now.machine, fact)
-            if then != here:
-                raise UserError(
-                    f"the run was started on another machine: {fact} was {then}, is {here}.",
-                    BEGIN_ANEW,
-                )
+        if differs := machine.difference(self.machine, now.machine, SAME_MACHINE):
+            raise UserError(f"the run was started on another machine: {differs}.", BEGIN_ANEW)
         others = changed(self.files)
         if not others and (self.allocators != now.allocators or self.files != now.files):
             others = ["the installed allocators"]

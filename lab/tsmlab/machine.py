@@ -3,10 +3,12 @@
 import os
 import platform
 import re
-import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+
+from tsmlab.system_libraries import run_tool
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,20 @@ def describe(root: Path = Path("/")) -> Machine:
         address_randomisation=_whole(_read(root / "proc/sys/kernel/randomize_va_space")),
         cgroup_memory_limit_bytes=_cgroup_memory_limit(root),
         cgroup_cpu_limit=_cgroup_cpu_limit(root),
-        libc=_libc(),
+        libc=libc(),
         python=platform.python_version(),
         load_at_start=os.getloadavg()[0],
     )
+
+
+def difference(one: Machine, other: Machine, facts: Iterable[str]) -> str | None:
+    """The first of these facts in which two machines differ: "cpu was X, is Y"; None if they are
+    equal."""
+    for fact in facts:
+        then, now = getattr(one, fact), getattr(other, fact)
+        if then != now:
+            return f"{fact} was {then}, is {now}"
+    return None
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -106,7 +118,8 @@ def _cgroup_cpu_limit(root: Path) -> float | None:
     return min(limits, default=None)
 
 
-def _libc() -> str | None:
+def libc() -> str | None:
+    """The C library with its version: "glibc 2.41"."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION")
     except (ValueError, OSError):
@@ -155,13 +168,5 @@ def touch(wanted_bytes: int) -> int:
     size = min(wanted_bytes, int(free * SHARE_OF_FREE))
     if size <= 0:
         return 0
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", TOUCH, str(size)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
+    done = run_tool([sys.executable, "-I", "-S", "-c", TOUCH, str(size)])
     return size if done.returncode == 0 else 0

@@ -4,10 +4,10 @@ Every number was computed by analysis.py; this file only formats it.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from tsmlab import cause_tables, export, paths, tables
+from tsmlab import cause_tables, paths, tables
 from tsmlab.definition import Reported
 from tsmlab.machine import Machine
 from tsmlab.metrics import (
@@ -22,7 +22,7 @@ from tsmlab.metrics import (
 from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, ResultWarning, Row
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
-from tsmlab.tables import STYLES, Block, Cell, Column, Layout
+from tsmlab.tables import STYLES, Block, Cell, Column, Layout, fixed
 from tsmlab.wording import change, change_in_full, counted, names, quantity, rounds, share
 
 MAX_FRONT = 8
@@ -50,7 +50,7 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
             cut=True,
         )
     for title, columns in point_tables(comparison):
-        yield Block(title, table=lambda _, found=columns: found, folded=True)  # type: ignore[misc]
+        yield Block(title, table=fixed(columns), folded=True)
     if failed := failed_lines(comparison):
         yield Block(fails=failed)
     if kinds := kind_lines(comparison):
@@ -63,16 +63,12 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
     for reported in asked.reported if asked else []:
         yield Block(
             f"Reported ({reported.report}; {reported.machine}), not mixed with ours",
-            table=lambda _, found=reported: reported_columns(found),  # type: ignore[misc]
-            notes=lambda _, found=reported: [found.note] if found.note else [],  # type: ignore[misc]
+            table=fixed(reported_columns(reported)),
+            notes=fixed([reported.note] if reported.note else []),
             where="document",
         )
     if asked and asked.source:
         yield Block("Source", lines=[asked.source], where="document")
-
-
-def report(comparison: Comparison, width: int, colours: bool = False) -> str:
-    return tables.text_of(blocks(comparison), width, colours)
 
 
 def document(
@@ -86,14 +82,6 @@ def document(
     lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in found_warnings]
     lines += ["", tables.measured_on(machine, created)]
     return "\n".join(lines) + "\n"
-
-
-def markdown(comparison: Comparison) -> str:
-    return document(blocks(comparison), comparison.warnings, comparison.machine, comparison.created)
-
-
-def to_csv(comparison: Comparison) -> str:
-    return export.csv_of_comparisons((), [((), comparison)])
 
 
 def answers(comparison: Comparison) -> list[str]:
@@ -221,12 +209,9 @@ def _primary_columns(
     against = f"{header} vs" if comparison.points else "vs"
 
     def ratio(row: Row) -> Cell:
-        estimate = row.metrics[spec.key].ratio
         if row.allocator == comparison.reference:
             return Cell("reference")
-        if estimate is None:
-            return Cell("-")
-        return Cell(change_in_full(estimate))
+        return Cell(change_in_full(row.metrics[spec.key].ratio) or "-")
 
     def verdict(row: Row) -> Cell:
         summary = row.metrics[spec.key]
@@ -249,32 +234,23 @@ def _judged_columns(
     comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
 ) -> list[Column]:
     """Median, ratio and verdict; in compact tables the latter two share a column."""
-    short = _head(spec)
-
-    def cell(word: Callable[[MetricSummary], str]) -> list[Cell]:
-        cells = []
-        for row in rows:
-            summary = row.metrics.get(spec.key)
-            if summary is None or summary.ratio is None or summary.verdict is None:
-                cells.append(Cell(""))
-            else:
-                cells.append(Cell(word(summary), STYLES.get(summary.verdict, "")))
-        return cells
-
-    def ratio(summary: MetricSummary) -> str:
-        return change(summary.ratio.ratio) if summary.ratio else ""
-
-    def worded(summary: MetricSummary) -> str:
-        word = "?" if summary.verdict is Verdict.UNRESOLVED else summary.verdict or ""
-        return f"{ratio(summary)} {word:<6}"
-
-    medians = Column(short, [_median_cell(row, spec) for row in rows], drop_priority=1)
-    against = f"{short} vs" if comparison.points else "vs"
-    against = f"{against} {comparison.reference}"
+    ratios, verdicts, both = [], [], []
+    for row in rows:
+        summary = row.metrics.get(spec.key)
+        ratio = word = style = ""
+        if summary and summary.ratio and summary.verdict:
+            ratio, word = change(summary.ratio.ratio), summary.verdict.value
+            style = STYLES.get(summary.verdict, "")
+        short = "?" if word == Verdict.UNRESOLVED else word
+        ratios.append(Cell(ratio, style))
+        verdicts.append(Cell(word, style))
+        both.append(Cell(f"{ratio} {short:<6}" if word else "", style))
+    header = _head(spec)
+    medians = Column(header, [_median_cell(row, spec) for row in rows], drop_priority=1)
+    against = f"{f'{header} ' if comparison.points else ''}vs {comparison.reference}"
     if layout.compact:
-        return [medians, Column(against, cell(worded))]
-    words = cell(lambda summary: summary.verdict.value if summary.verdict else "")
-    return [medians, Column(against, cell(ratio)), Column("verdict", words, left=True)]
+        return [medians, Column(against, both)]
+    return [medians, Column(against, ratios), Column("verdict", verdicts, left=True)]
 
 
 def _head(spec: MetricSpec) -> str:

@@ -167,18 +167,6 @@ class StopRule:
         return max(fitting, patient, self.min_rounds if self.min_is_firm else 1)
 
 
-def decision(
-    memo: Memo, rule: StopRule, rounds: int, elapsed_seconds: float, unresolved: Callable[[], int]
-) -> Stop | None:
-    """The rule's decision after this many rounds, made once: a resumed study does not check the
-    clock again for it."""
-    return memo.once(
-        f"after round {rounds}",
-        Stop | None,
-        lambda: rule.decide(rounds, elapsed_seconds, unresolved),
-    )
-
-
 def round_order(entries: Sequence[Entry], seed: int, phase: Phase, number: int) -> list[Entry]:
     """The order within one round: it depends only on the arguments, so a seed reproduces it."""
     order = list(entries)
@@ -237,19 +225,24 @@ class WorkerPool(Protocol):
         """The samples of a round, when all of it is done."""
 
 
-@dataclass
-class Rounds:
-    """Runs rounds of one program: each entry once, in the round's own order, except entries that
-    have given up. `samples` is complete at every moment.
+@dataclass(kw_only=True)
+class Scheduler:
+    """Runs the warm-up rounds of one program, then the measured ones: each entry once, in the
+    round's own order, except entries that have given up. `samples` is complete at every moment.
 
     `run_one` makes a run, unless there is a worker pool, which makes whole rounds. `judge` may set
-    failures after each round, and withdraw them. vary_layout: each round has an environment of
-    another size. by_point: a round has a block of runs for each point, one after the other, since
-    nothing is compared between points."""
+    failures after each round, and withdraw them. unresolved: how many verdicts further rounds could
+    still resolve. reference: if it fails, there is nothing left to compare; None if each point has
+    its own references. vary_layout: each round has an environment of another size. by_point: a
+    round has a block of runs for each point, one after the other, since nothing is compared between
+    points."""
 
     entries: Sequence[Entry]
+    reference: str | None
     seed: int
     run_one: Callable[[Slot], Sample]
+    unresolved: Callable[[Sequence[Sample]], int]
+    memo: Memo
     observer: Observer
     judge: Callable[[list[Sample]], list[Sample]] = list
     vary_layout: bool = True
@@ -319,17 +312,6 @@ class Rounds:
             self.observer.note(f"{labels[cell]} failed twice in a row and is not run again")
         self.given_up = given_up
 
-
-@dataclass(kw_only=True)
-class Scheduler(Rounds):
-    """Runs the warm-up rounds, then the measured ones. unresolved: how many verdicts further rounds
-    could still resolve. reference: if it fails, there is nothing left to compare; None if each
-    point has its own references."""
-
-    reference: str | None
-    unresolved: Callable[[Sequence[Sample]], int]
-    memo: Memo
-
     def warm_up(self, rounds: int) -> float:
         """Runs unmeasured rounds, this many for each worker of a pool; returns how long the last
         one took."""
@@ -345,16 +327,21 @@ class Scheduler(Rounds):
         """Runs measured rounds until the rule ends it, or nothing is left to run."""
         start = self.memo.clock()
         number = 0
-        while True:
-            if stop := self._nothing_left():
-                return stop
+        stop = self._nothing_left()
+        while stop is None:
             number += 1
             self.run("measured", number, rule.runs or rule.max_rounds)
-            elapsed = self.memo.clock() - start
-            if stop := decision(
-                self.memo, rule, number, elapsed, lambda: self.unresolved(self.samples)
-            ):
-                return stop
+            stop = self._decision(rule, number, self.memo.clock() - start) or self._nothing_left()
+        return stop
+
+    def _decision(self, rule: StopRule, rounds: int, elapsed_seconds: float) -> Stop | None:
+        """The rule's decision after this many rounds, made once: a resumed study does not check the
+        clock again for it."""
+        return self.memo.once(
+            f"after round {rounds}",
+            Stop | None,
+            lambda: rule.decide(rounds, elapsed_seconds, lambda: self.unresolved(self.samples)),
+        )
 
     def _nothing_left(self) -> Stop | None:
         reference = self.reference

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tsmlab.results import Comparison, Sample
-from tsmlab.toml_tables import is_number
 
 Points = list[tuple[float, float]]
 
@@ -20,7 +19,7 @@ MIN_POINTS = 3
 
 
 def thinned(points: Sequence[Sequence[float]], max_points: int = MAX_POINTS) -> Points:
-    """At most about `most` points: the lowest and the highest of each stretch of time."""
+    """At most about `max_points` of them: the lowest and the highest of each stretch of time."""
     whole = [(float(p[0]), float(p[1])) for p in points]
     if len(whole) <= max_points:
         return whole
@@ -38,11 +37,8 @@ def thinned(points: Sequence[Sequence[float]], max_points: int = MAX_POINTS) -> 
 
 def memory_curve(sample: Sample) -> Points:
     """Seconds and bytes of a run's memory; empty if it was not sampled."""
-    raw = sample.measurement.get("series")
-    if not isinstance(raw, list):
-        return []
-    pairs = [p for p in raw if isinstance(p, list) and len(p) == 2]
-    return [(p[0] / 1e9, float(p[1])) for p in pairs if all(map(is_number, p))]
+    series = sample.measurement.get("series") or []
+    return [(nanoseconds / 1e9, float(size)) for nanoseconds, size in series]
 
 
 def has_curve(sample: Sample) -> bool:

@@ -104,11 +104,9 @@ def modified_z_scores(values: Sequence[float] | Vector) -> Vector:
     return np.zeros_like(vector)
 
 
-def outlier_flags(
-    values: Sequence[float] | Vector, threshold: float = OUTLIER_Z
-) -> npt.NDArray[np.bool_]:
+def outlier_flags(values: Sequence[float] | Vector) -> npt.NDArray[np.bool_]:
     """True for samples that look unlike the others. Only a flag: every statistic includes them."""
-    return np.abs(modified_z_scores(values)) > threshold
+    return np.abs(modified_z_scores(values)) > OUTLIER_Z
 
 
 def looks_bimodal(values: Sequence[float] | Vector) -> bool:
@@ -195,20 +193,15 @@ class RatioEstimate:
 
 
 @lru_cache(maxsize=2)
-def _resampling_weights(count: int, seed: int, resamples: int) -> Vector:
+def _resampling_weights(count: int, seed: int) -> Vector:
     """Row b says how often each round was drawn in resample b, as shares that sum to 1. The same
     draws are used for every allocator: the *rounds* are resampled, as the design requires."""
     generator = np.random.default_rng([seed, count])
-    counts = generator.multinomial(count, np.full(count, 1.0 / count), size=resamples)
+    counts = generator.multinomial(count, np.full(count, 1.0 / count), size=RESAMPLES)
     return np.asarray(counts / count, dtype=np.float64)
 
 
-def bootstrap_mean_interval(
-    values: Sequence[float] | Vector,
-    confidence: float = CONFIDENCE,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> tuple[float, float]:
+def bootstrap_mean_interval(values: Sequence[float] | Vector, seed: int = 0) -> tuple[float, float]:
     """The expanded percentile interval [He] of the mean. The percentile interval [ET] of n samples
     is too narrow by sqrt((n-1)/n) and uses normal instead of t quantiles; using wider percentiles
     corrects both."""
@@ -218,18 +211,16 @@ def bootstrap_mean_interval(
         raise ValueError("an interval needs at least two samples")
     if vector.min() == vector.max():
         return float(vector[0]), float(vector[0])
-    critical = student_critical(1.0 - confidence, count - 1)
+    critical = student_critical(1.0 - CONFIDENCE, count - 1)
     tail = NormalDist().cdf(-math.sqrt(count / (count - 1)) * critical)
-    means = _resampling_weights(count, seed, resamples) @ vector
+    means = _resampling_weights(count, seed) @ vector
     low, high = np.quantile(means, [tail, 1.0 - tail])
     return float(low), float(high)
 
 
-def student_mean_interval(
-    values: Sequence[float] | Vector, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
+def student_mean_interval(values: Sequence[float] | Vector) -> tuple[float, float]:
     center, error, degrees = _mean_and_error(values)
-    half = student_critical(1.0 - confidence, degrees) * error
+    half = student_critical(1.0 - CONFIDENCE, degrees) * error
     return center - half, center + half
 
 
@@ -490,9 +481,7 @@ class Trend:
         return self.low > 0.0 or self.high < 0.0
 
 
-def theil_sen(
-    values: Sequence[float] | Vector, confidence: float = CONFIDENCE, inflation: float = 1.0
-) -> Trend | None:
+def theil_sen(values: Sequence[float] | Vector, inflation: float = 1.0) -> Trend | None:
     """The median of all pairwise slopes, and [Se]'s interval from the distribution of Kendall's S
     (normal approximation, corrected for ties in the values). inflation: a factor for the variance,
     if neighbours are correlated. None below 5 samples."""
@@ -505,9 +494,8 @@ def theil_sen(
     _, ties = np.unique(vector, return_counts=True)
     variance = float(count * (count - 1) * (2 * count + 5))
     variance -= float(np.sum(ties * (ties - 1) * (2 * ties + 5)))
-    spread = NormalDist().inv_cdf(0.5 + confidence / 2.0) * math.sqrt(
-        max(0.0, inflation * variance / 18.0)
-    )
+    deviation = math.sqrt(max(0.0, inflation * variance / 18.0))
+    spread = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2.0) * deviation
     pairs = len(slopes)
     lower = max(0, round((pairs - spread) / 2.0) - 1)
     upper = min(pairs - 1, round((pairs + spread) / 2.0))

@@ -7,12 +7,12 @@ everything else is counted.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tsmlab.errors import UserError
 from tsmlab.measuring import Executor, MeasureExecutor, Measurement, RunRequest
+from tsmlab.system_libraries import run_tool
 
 WATCHED = ("futex", "mmap", "munmap", "mremap", "brk", "madvise", "sched_yield")
 _ALL = ("strace", "-f", "-qq", "-c")
@@ -33,10 +33,7 @@ def refusal() -> str | None:
     """Why system calls cannot be counted here, and what to do; None if they can."""
     if shutil.which("strace") is None:
         return "system calls are not counted: strace is not installed (sudo apt install strace)"
-    command = [*_SELECTED, "-o", "/dev/null", "true"]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = run_tool([*_SELECTED, "-o", "/dev/null", "true"])
     if done.returncode == 0:
         return None
     message = done.stderr.strip().partition("\n")[0] or f"strace: exit {done.returncode}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tsmlab import __version__, records
 from tsmlab.machine import Machine
@@ -34,6 +34,7 @@ from tsmlab.warnings import about_machine
 from tsmlab.wording import names
 from tsmlab.workloads import Workload
 
+T = TypeVar("T")
 Verb = Literal["compare", "service", "bench", "experiment", "replay", "gate", "tune"]
 
 # --- bench ----------------------------------------------------------------------------------------
@@ -301,6 +302,12 @@ def _about_changes(files: Sequence[str]) -> list[ResultWarning]:
             "measure again, and build elsewhere: these numbers mix two versions",
         )
     ]
+
+
+def given(answer: T | None) -> T:
+    """A field of a study that its verb always sets, such as `gate` after a gate."""
+    assert answer is not None
+    return answer
 
 
 def study_of(verb: Verb, outcome: Outcome[Comparison]) -> Outcome[Study]:

@@ -231,20 +231,31 @@ def _available_package(packages: Sequence[str]) -> str:
     return next((package for package in packages if package in known), packages[0])
 
 
+def run_tool(
+    command: Sequence[str],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_seconds: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs one of the system's programs without input, in the C locale, and without the libraries
+    that are preloaded here."""
+    kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment if environment is not None else kept | {"LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_seconds,
+        check=False,
+    )
+
+
 def _output(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
     """A command's output; empty if it cannot run. Ignores the exit status."""
-    kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     try:
-        run = subprocess.run(
-            command,
-            env=environment if environment is not None else kept | {"LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_TIMEOUT_SECONDS,
-            check=False,
-        )
+        return run_tool(command, None, environment, PROBE_TIMEOUT_SECONDS).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return run.stdout

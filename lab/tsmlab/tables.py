@@ -22,6 +22,7 @@ from tsmlab.machine import Machine
 from tsmlab.stats import Verdict
 
 Results = TypeVar("Results")
+Content = TypeVar("Content")
 
 PIPE_WIDTH = 120
 STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "yellow"}
@@ -132,6 +133,11 @@ def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
 
 
 Rows = Callable[[Layout], Sequence[Column]]
+
+
+def fixed(content: Sequence[Content]) -> Callable[[Layout], Sequence[Content]]:
+    """A block's table or notes that are the same in every layout."""
+    return lambda _: content
 
 
 @dataclass(frozen=True)

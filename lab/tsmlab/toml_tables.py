@@ -108,17 +108,16 @@ class Table:
         choices = get_args(literal)
         return self.value(key, lambda v: v in choices, f"one of {', '.join(choices)}", default)
 
-    def named(self, key: str, known: Sequence[str], what: str, default: str | None = None) -> str:
-        """The name of something defined elsewhere in the file."""
-        name = self.text(key, default)
+    def optional(self, key: str, known: Sequence[str], what: str) -> str | None:
+        """The name of something defined elsewhere in the file; None if the key is missing."""
+        if key not in self._table:
+            return None
+        name = self.text(key)
         if name not in known:
             there_are = f"{what}s: {', '.join(known)}." if known else f"The file has no {what}."
             remedy = f"{guess(name, known)}{there_are}"
             raise self.error(f"{key} is {name!r}, which is not a {what}", remedy)
         return name
-
-    def optional(self, key: str, known: Sequence[str], what: str) -> str | None:
-        return self.named(key, known, what) if key in self._table else None
 
     def rest(self) -> dict[str, Any]:
         """The remaining keys, as JSON can represent them."""

@@ -138,6 +138,8 @@ class Trial:
             timeout_seconds=self.timeout_seconds,
             series_points=self.series_points,
         )
+        for path in (self._stdout, self._stderr):
+            path.touch()  # a program that could not be started has an output, too: none
         with hooks(program, allocator.name):
             started = self.memo.clock() - self._start
             measurement = self.executor.run(request)
@@ -346,38 +348,25 @@ def _failure_kind(sample: Sample) -> FailureKind | None:
     return sample.failure.kind if sample.failure else None
 
 
-def _hash(path: Path) -> tuple[str | None, int | None]:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return digest, file.tell()
-    except FileNotFoundError:
-        return None, None
+def _hash(path: Path) -> tuple[str, int]:
+    """The SHA-256 of a file, and its size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _head(path: Path) -> str:
     """The beginning of a file that may be huge: the loader writes before the program does."""
-    try:
-        with path.open("rb") as file:
-            return os.fsdecode(file.read(STDERR_HEAD_BYTES))
-    except FileNotFoundError:
-        return ""
+    with path.open("rb") as file:
+        return os.fsdecode(file.read(STDERR_HEAD_BYTES))
 
 
 def _tail(path: Path) -> str:
     """The end of a file that may be huge, safe for a terminal."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - STDERR_TAIL_BYTES))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - STDERR_TAIL_BYTES))
+        text = file.read().decode(errors="replace")
     return "\n".join(map(visible, text.splitlines()[-STDERR_TAIL_LINES:]))

@@ -193,7 +193,7 @@ class _Search:
             ranked = sorted(known, key=lambda name: self._score(known[name]))
             self._failed |= {alive[name] for name in ranked if known[name].fate == "failed"}
             good = [name for name in ranked if known[name].fate == "best"]
-            kept = good[: max(1, (len(alive) + 1) // 2 if len(alive) > 1 else 1)]
+            kept = good[: (len(alive) + 1) // 2]
             fallen = [known[name] for name in ranked if name not in kept]
             out = [replace(r, fate="worse half") if r.fate == "best" else r for r in fallen] + out
             alive = {name: alive[name] for name in kept}

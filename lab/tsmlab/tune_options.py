@@ -38,32 +38,21 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class ListForm:
-    """How an allocator's options are written in the one variable that holds all of them."""
-
-    variable: str
-    separator: str
-    equals: str
-
-    def option(self, name: str, values: tuple[str, ...]) -> Option:
-        return Option(name, values, self.variable, self.separator, self.equals)
-
-
-@dataclass(frozen=True)
 class OptionTable:
-    """The tables of all allocators, by their names."""
+    """The tables of all allocators, by their names. forms: for those that have one variable for a
+    list of options, an option of that list without name and values."""
 
-    forms: Mapping[str, ListForm]
+    forms: Mapping[str, Option]
     options: Mapping[str, tuple[Option, ...]]
 
 
 def read_table() -> OptionTable:
-    forms: dict[str, ListForm] = {}
+    forms: dict[str, Option] = {}
     options = {}
     for entry in tomllib.loads(TABLE.read_text(encoding="utf-8"))["allocator"]:
         owner = entry["name"]
         if "variable" in entry:
-            forms[owner] = ListForm(entry["variable"], entry["separator"], entry["equals"])
+            forms[owner] = Option("", (), entry["variable"], entry["separator"], entry["equals"])
         known = entry["options"].items()
         options[owner] = tuple(_option(n, tuple(values), forms.get(owner)) for n, values in known)
     return OptionTable(forms, options)
@@ -113,7 +102,7 @@ def configured(allocator: Allocator, settings: Sequence[Setting], name: str) -> 
     return replace(allocator, name=name, env={**allocator.env, **variables})
 
 
-def _parse(text: str, form: ListForm | None) -> Option:
+def _parse(text: str, form: Option | None) -> Option:
     """NAME=V1,V2: a variable, or an option of the allocator's list."""
     name, equals, rest = text.partition("=")
     values = tuple(dict.fromkeys(value.strip() for value in rest.split(",")))
@@ -125,7 +114,7 @@ def _parse(text: str, form: ListForm | None) -> Option:
     return _option(name, values, form)
 
 
-def _option(name: str, values: tuple[str, ...], form: ListForm | None) -> Option:
+def _option(name: str, values: tuple[str, ...], form: Option | None) -> Option:
     if _VARIABLE.fullmatch(name):
         return Option(name, values, name)
     if form is None:
@@ -133,7 +122,7 @@ def _option(name: str, values: tuple[str, ...], form: ListForm | None) -> Option
             f"--option: {name} is not an environment variable.",
             "Variables are in upper case: --option MIMALLOC_PURGE_DELAY=0,100",
         )
-    return form.option(name, values)
+    return replace(form, name=name, values=values)
 
 
 def _unknown_to(allocator: Allocator, options: Sequence[Option]) -> list[str]:

@@ -5,39 +5,34 @@ from collections.abc import Iterator
 
 from tsmlab.render import full_name, under
 from tsmlab.stats import Verdict
-from tsmlab.study import Step, Study, Tune, TuneRow
-from tsmlab.tables import STYLES, Block, Cell, Column
+from tsmlab.study import Step, Study, Tune, TuneRow, given
+from tsmlab.tables import STYLES, Block, Cell, Column, fixed
 from tsmlab.wording import change_in_full, counted, names, quantity_or, rounds, share
 
 FATE_STYLES = {"best": "green", "failed": "red"}
 
 
 def blocks(study: Study) -> Iterator[Block]:
-    tune = _tune(study)
+    tune = given(study.tune)
     yield Block(lines=list(conclusion(study)), style="bold")
     yield Block(lines=list(heading(study)))
     for step in tune.steps:
         yield Block(
             title(step),
-            table=lambda _, step=step: race_table(step),  # type: ignore[misc]
-            notes=lambda _, step=step: list(tested(step)),  # type: ignore[misc]
+            table=fixed(race_table(step)),
+            notes=fixed(list(tested(step))),
             fails=list(failures(step)),
         )
     if tune.settings:
         yield Block(
             f"{' '.join(tune.settings)} against the default, in fresh rounds",
-            table=lambda _: verdict_table(tune.rows),
+            table=fixed(verdict_table(tune.rows)),
             labelled=[("use it", line(tune))],
         )
 
 
-def _tune(study: Study) -> Tune:
-    assert study.tune is not None
-    return study.tune
-
-
 def heading(study: Study) -> Iterator[str]:
-    results = _tune(study)
+    results = given(study.tune)
     yield f"$ {shlex.join(results.command)}"
     values = sum(len(option.values) for option in results.options)
     runs = sum(len(part.samples) for part in study.parts)
@@ -62,8 +57,6 @@ def title(step: Step) -> str:
 
 def race_table(step: Step) -> list[Column]:
     raced = step.raced
-    if not raced:
-        return []
     keys = list(dict.fromkeys(key for each in raced for key in each.ratios))
     return [
         Column("change", [Cell(each.change) for each in raced], left=True),
@@ -107,8 +100,6 @@ def sentence(row: TuneRow) -> str:
 
 
 def verdict_table(rows: list[TuneRow]) -> list[Column]:
-    if not rows:
-        return []
     return [
         Column("metric", [Cell(row.name) for row in rows], left=True),
         Column("before", [Cell(quantity_or(row.before, row.unit)) for row in rows]),
@@ -119,7 +110,7 @@ def verdict_table(rows: list[TuneRow]) -> list[Column]:
 
 
 def conclusion(study: Study) -> Iterator[str]:
-    tune = _tune(study)
+    tune = given(study.tune)
     if not tune.settings:
         if study.interrupted or study.stop.reason == "aborted":
             yield "Recommendation: none yet; the search did not finish."

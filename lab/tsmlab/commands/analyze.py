@@ -10,7 +10,7 @@ import click
 
 from tsmlab import report, tables
 from tsmlab.commands.parameters import FILE, image_option, option
-from tsmlab.errors import EXIT_OK, print_error
+from tsmlab.errors import print_error
 from tsmlab.traces import analysis, analysis_text, files
 from tsmlab.traces.analysis import analyse
 
@@ -27,7 +27,7 @@ def command(
     as_json: bool,
     directory: Path | None,
     force: bool,
-) -> int:
+) -> None:
     """Show what the program recorded in TRACE did with its memory.
 
     Shows sizes, lifetimes, temporary objects, cross-thread frees, what the peak consists of, what
@@ -51,4 +51,3 @@ def command(
         click.echo(analysis.to_json(found))
     else:
         click.echo(tables.for_stdout(analysis_text.report, found), nl=False)
-    return EXIT_OK

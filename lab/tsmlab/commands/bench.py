@@ -15,8 +15,8 @@ from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.measuring import MeasureExecutor
-from tsmlab.traces import workloads as trace_workloads
 from tsmlab.traces.replaying import ReplayExecutor
+from tsmlab.traces.workloads import corpus, trace_workloads
 from tsmlab.workloads import Workload
 
 
@@ -67,7 +67,8 @@ def command(names: Sequence[str], as_list: bool, **params: Any) -> int:
     """
     suite = workloads.suite(params["suite"])
     replay = paths.tool("replay") if params["with_traces"] else None
-    chosen = workloads.select(names, [*workloads.read_suite(suite), *_traces(replay)])
+    replays = [] if replay is None else trace_workloads(corpus(), replay)
+    chosen = workloads.select(names, [*workloads.read_suite(suite), *replays])
     if as_list:
         click.echo(_list(chosen), nl=False)
         return EXIT_OK
@@ -85,13 +86,6 @@ def command(names: Sequence[str], as_list: bool, **params: Any) -> int:
     )
 
 
-def _traces(replay: Path | None) -> list[Workload]:
-    if replay is None:
-        return []
-    folder = trace_workloads.corpus()
-    return trace_workloads.trace_workloads(folder, replay)
-
-
 def _list(chosen: Sequence[Workload]) -> str:
     headers = ("workload", "threads", "memory", "stresses")
     rows = [(w.name, str(w.threads), "yes" if w.memory else "no", w.stresses) for w in chosen]
@@ -99,7 +93,7 @@ def _list(chosen: Sequence[Workload]) -> str:
 
 
 def _options(suite: Path, chosen: Sequence[Workload], params: dict[str, Any]) -> Options:
-    allocators = _allocators(params)
+    allocators = known.select_or_default(params["chosen"], known.discover(params["extra"]))
     peers = [each.name for each in allocators if not is_ours(each)]
     if not peers:
         raise UserError(
@@ -118,10 +112,6 @@ def _options(suite: Path, chosen: Sequence[Workload], params: dict[str, Any]) ->
         peers=tuple(sorted(peers, key=lambda name: name != "glibc")),
         candidate=ENGINE if ENGINE in ours else next(iter(ours), None),
     )
-
-
-def _allocators(params: dict[str, Any]) -> list[Allocator]:
-    return known.select_or_default(params["chosen"], known.discover(params["extra"]))
 
 
 def is_ours(allocator: Allocator) -> bool:

@@ -14,7 +14,7 @@ import click
 
 from tsmlab import export, paths
 from tsmlab.commands import Group, parameters
-from tsmlab.commands.parameters import FILE, Command, option, whole_number
+from tsmlab.commands.parameters import FILE, Command, all_of, option, whole_number
 from tsmlab.doctor import Diagnosis, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError, print_error
 from tsmlab.profile import changes, messages, model, sites, symbols, text
@@ -52,35 +52,26 @@ def _choice(*names: str, choices: str, help_text: str) -> Callable[[Command], Co
     )
 
 
-_OPTIONS = {
-    "by": _choice("--by", choices="function line stack", help_text="What to group by."),
-    "of": _choice(
-        "--type",
-        "of",
-        choices="inuse alloc pinned",
-        help_text="Live memory, all memory ever allocated, or free space stranded in slabs.",
-    ),
-    "whole": option(
-        "--library", "Also show frames inside the C, C++ and Rust standard libraries.", "whole"
-    ),
-    "top": option(
-        "--top N", "Print at most N rows.", type=whole_number(1), default=TOP, show_default=True
-    ),
-    "as_json": option("--json", "Print JSON instead.", "as_json"),
-}
+by_option = _choice("--by", choices="function line stack", help_text="What to group by.")
+type_option = _choice(
+    "--type",
+    "of",
+    choices="inuse alloc pinned",
+    help_text="Live memory, all memory ever allocated, or free space stranded in slabs.",
+)
+library_option = option(
+    "--library", "Also show frames inside the C, C++ and Rust standard libraries.", "whole"
+)
+top_option = option(
+    "--top N", "Print at most N rows.", type=whole_number(1), default=TOP, show_default=True
+)
+json_option = option("--json", "Print JSON instead.", "as_json")
+# These are the fields of ReportOptions; some verbs lack the first ones.
+stack_options = all_of(library_option, top_option, json_option)
+report_options = all_of(by_option, type_option, stack_options)
+frame_options = all_of(type_option, library_option)
 force_option = option("-f --force", "Overwrite the file.")
 output_option = option("-o --output FILE", "The file to write.", type=FILE, required=True)
-
-
-def reading(*names: str) -> Callable[[Command], Command]:
-    """These options of a verb, which are fields of Reading."""
-
-    def decorate(verb: Command) -> Command:
-        for name in reversed(names):
-            verb = _OPTIONS[name](verb)
-        return verb
-
-    return decorate
 
 
 # --- the verb without a subcommand: a process, or a program ---------------------------------------
@@ -122,7 +113,7 @@ def take(arguments: Sequence[str]) -> NoReturn:
     path = message.rstrip("\n").rpartition(" of blocks in use: ")[2]
     if status == EXIT_OK and path and message.count("\n") == 1:
         click.echo()
-        _show(*opened(Path(path), ReportOptions()), ReportOptions())
+        _show(opened(Path(path), ReportOptions()), ReportOptions())
     raise SystemExit(status)
 
 
@@ -177,11 +168,11 @@ def command() -> None:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def opened(path: Path, options: ReportOptions) -> tuple[LoadedProfile, list[str]]:
+def opened(path: Path, options: ReportOptions) -> LoadedProfile:
     return resolved(model.read(path), options)
 
 
-def resolved(profile: Profile, options: ReportOptions) -> tuple[LoadedProfile, list[str]]:
+def resolved(profile: Profile, options: ReportOptions) -> LoadedProfile:
     if options.of == "pinned" and (not profile.has_pinned or profile.comment("kind") == "peak"):
         raise UserError(
             f"{profile.path} does not record pinned space.",
@@ -189,7 +180,7 @@ def resolved(profile: Profile, options: ReportOptions) -> tuple[LoadedProfile, l
             "those of earlier versions, lack it.",
         )
     found = symbols.look_up(profile)
-    return LoadedProfile(profile, sites.Stacks(profile, found, options.whole)), found.notes
+    return LoadedProfile(profile, sites.Stacks(profile, found, options.whole), found.notes)
 
 
 def about(profile: Profile) -> dict[str, Any]:
@@ -214,9 +205,9 @@ def print_json(verb: str, **values: Any) -> None:
 
 
 @command.command("show")
-@reading("by", "of", "whole", "top", "as_json")
+@report_options
 @click.argument("file", type=FILE)
-def show(file: Path, **params: Any) -> int:
+def show(file: Path, **params: Any) -> None:
     """Show where the memory in the profile FILE was allocated.
 
     Flat: allocated by the function itself, directly or through the standard library. Cumulative:
@@ -228,30 +219,24 @@ def show(file: Path, **params: Any) -> int:
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
-    _show(*opened(file, ReportOptions(**params)), ReportOptions(**params))
-    return EXIT_OK
+    options = ReportOptions(**params)
+    _show(opened(file, options), options)
 
 
 def _show(
-    loaded: LoadedProfile,
-    notes: list[str],
-    options: ReportOptions,
-    *,
-    err: bool = False,
-    with_ages: bool = False,
+    loaded: LoadedProfile, options: ReportOptions, *, err: bool = False, with_ages: bool = False
 ) -> None:
-    found = sites.gather(loaded.profile, loaded.stacks, options.by, options.of)
+    profile, notes, by, of = loaded.profile, loaded.notes, options.by, options.of
+    found = sites.gather(profile, loaded.stacks, by, of)
     if not options.as_json:
-        report = text.shown(
-            loaded.profile, found, options.by, options.of, options.top, notes, with_ages
-        )
+        report = text.shown(profile, found, by, of, options.top, notes, with_ages)
         click.echo(report, nl=False, err=err)
         return
     print_json(
         "show",
-        profile=about(loaded.profile),
-        type=options.of,
-        by=options.by,
+        profile=about(profile),
+        type=of,
+        by=by,
         total=found.total.to_json(),
         objects=round(found.objects.total),
         block_bytes=round(found.blocks),
@@ -263,10 +248,10 @@ def _show(
 def _compare(
     verb: str, before: Path, after: Path, options: ReportOptions, report: Callable[..., str]
 ) -> Changes:
-    first, notes = opened(before, options)
-    second, more = opened(after, options)
+    first, second = opened(before, options), opened(after, options)
     one, other = first.profile, second.profile
-    notes = list(dict.fromkeys([*notes, *more, *changes.other_builds(one, other)]))
+    builds = changes.other_builds(one, other)
+    notes = list(dict.fromkeys([*first.notes, *second.notes, *builds]))
     if verb == "leaks" and one.time_nanos > other.time_nanos:
         raise UserError(f"{before} is later than {after}.", "Give the earlier one first.")
     found = changes.between(first, second, options.by, options.of)
@@ -289,10 +274,10 @@ def _compare(
 
 
 @command.command("diff")
-@reading("by", "of", "whole", "top", "as_json")
+@report_options
 @click.argument("before", type=FILE)
 @click.argument("after", type=FILE)
-def diff(before: Path, after: Path, **params: Any) -> int:
+def diff(before: Path, after: Path, **params: Any) -> None:
     """Show what changed from the profile BEFORE to the profile AFTER.
 
     Sites marked as grown or shrunk have a family-wise error rate of 5%: if nothing changed, one
@@ -306,11 +291,10 @@ def diff(before: Path, after: Path, **params: Any) -> int:
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     _compare("diff", before, after, ReportOptions(**params), text.difference)
-    return EXIT_OK
 
 
 @command.command("leaks")
-@reading("whole", "top", "as_json")
+@stack_options
 @option("--exit-code", "Exit with 3 if a site has grown.")
 @click.argument("file", type=FILE)
 @click.argument("later_file", type=FILE, required=False)
@@ -331,52 +315,48 @@ def leaks(file: Path, later_file: Path | None, exit_code: bool, **params: Any) -
         return EXIT_REGRESSION if exit_code and grown else EXIT_OK
     if exit_code:
         raise UserError("--exit-code needs two profiles.", "Give a later one, too.")
-    _show(*opened(file, stacks), stacks, with_ages=True)
+    _show(opened(file, stacks), stacks, with_ages=True)
     return EXIT_OK
 
 
 @command.command("flame")
 @output_option
 @force_option
-@reading("of", "whole")
+@frame_options
 @click.argument("file", type=FILE)
-def flame(file: Path, output: Path, force: bool, **params: Any) -> int:
+def flame(file: Path, output: Path, force: bool, **params: Any) -> None:
     """Draw the profile FILE as a flame graph: a self-contained HTML page.
 
     \b
     Example:
       tsmalloc profile flame server.pb -o server.html
 
-
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
     from tsmlab.profile import flame as page  # noqa: PLC0415 (no other verb needs it)
 
     export.check_new(output, force)
-    loaded, notes = opened(file, ReportOptions(**params))
-    parameters.write(output, page.page(loaded.profile, loaded.stacks, params["of"], notes))
+    loaded = opened(file, ReportOptions(**params))
+    parameters.write(output, page.page(loaded.profile, loaded.stacks, params["of"], loaded.notes))
     click.echo(str(output))
-    return EXIT_OK
 
 
 @command.command("folded")
-@reading("of", "whole")
+@frame_options
 @click.argument("file", type=FILE)
-def folded(file: Path, **params: Any) -> int:
+def folded(file: Path, **params: Any) -> None:
     """Print the stacks of FILE one per line, outermost frame first, with their bytes.
 
     \b
     Example:
       tsmalloc profile folded server.pb | flamegraph.pl >server.svg
 
-
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
-    loaded, notes = opened(file, ReportOptions(**params))
+    loaded = opened(file, ReportOptions(**params))
     for line, estimate in sites.folded(loaded.profile, loaded.stacks, params["of"]).items():
         click.echo(f"{line} {estimate.total:.0f}")
-    _tell(notes)
-    return EXIT_OK
+    _tell(loaded.notes)
 
 
 def _tell(notes: Sequence[str]) -> None:
@@ -388,14 +368,13 @@ def _tell(notes: Sequence[str]) -> None:
 @output_option
 @force_option
 @click.argument("file", type=FILE)
-def symbolize(file: Path, output: Path, force: bool) -> int:
+def symbolize(file: Path, output: Path, force: bool) -> None:
     """Add functions, lines and inlined frames to the profile FILE, for a machine without the
     binaries.
 
     \b
     Example:
       tsmalloc profile symbolize server.pb -o symbolized.pb
-
 
     Exit status: 0 success; 1 usage error, or a file that is not a profile.
     """
@@ -407,7 +386,6 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
     lines = sum(any(f.line for f in frames) for frames in found.frames.values())
     click.echo(f"{output}: {lines:,} of {len(found.frames):,} addresses resolved to a line")
     _tell(found.notes)
-    return EXIT_OK
 
 
 # --- a program -----------------------------------------------------------------------------------
@@ -420,7 +398,7 @@ def symbolize(file: Path, output: Path, force: bool) -> int:
 )
 @force_option
 @option("--peak", "Show what was live at the peak, not at exit.", "is_peak")
-@reading("by", "of", "whole", "top", "as_json")
+@report_options
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     interval: str | None,
@@ -460,13 +438,13 @@ def run(
         if not folder.is_dir():
             return status  # the native command rejected an option
         profiles = _profiles(folder, status)
-        loaded, notes = resolved(profiles[0], ReportOptions(**params))
-        _show(loaded, notes, ReportOptions(**params), err=not params["as_json"])
+        shown = ReportOptions(**params)
+        _show(resolved(profiles[0], shown), shown, err=not shown.as_json)
         if kept is not None and not keeps_all:
-            _keep(loaded.profile.path, kept)
-        if not params["as_json"]:
-            if params["of"] == "inuse" and not is_peak:
-                _point_to_peak(loaded.profile)
+            _keep(profiles[0].path, kept)
+        if not shown.as_json:
+            if shown.of == "inuse" and not is_peak:
+                _point_to_peak(profiles[0])
             _name_files(profiles, output, keeps_all)
     return status
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from tsmlab.commands.parameters import FILE, option
-from tsmlab.errors import EXIT_OK
 
 DEFAULT_FOLDER = Path("tsmalloc-report")
 
@@ -19,7 +18,7 @@ DEFAULT_FOLDER = Path("tsmalloc-report")
     default=DEFAULT_FOLDER,
 )
 @option("-f --force", "Write into a directory even if it contains other files.")
-def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
+def command(results: tuple[Path, ...], output: Path, force: bool) -> None:
     """Write the report of RESULTS: files that compare, service, bench, experiment or replay saved.
 
     DIR/index.html is self-contained: it loads nothing, and its tables need no script. Beside it are
@@ -40,4 +39,3 @@ def command(results: tuple[Path, ...], output: Path, force: bool) -> int:
     report.check(output, force)
     page = report.write([report.read(path) for path in results], output, force)
     click.echo(str(page))
-    return EXIT_OK

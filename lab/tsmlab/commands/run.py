@@ -12,7 +12,7 @@ from tsmlab import allocators
 from tsmlab.allocators import Allocator
 from tsmlab.commands.parameters import extra_option, option
 from tsmlab.doctor import diagnose
-from tsmlab.errors import not_started
+from tsmlab.errors import EXIT_CANNOT_EXECUTE, UserError
 
 
 class _EngineByDefault(click.Command):
@@ -60,4 +60,8 @@ def start(allocator: Allocator, command_line: Sequence[str]) -> NoReturn:
     try:
         os.execvpe(command_line[0], list(command_line), allocator.environment())
     except OSError as error:
-        raise not_started(command_line[0], error) from error
+        raise UserError(
+            f"cannot start {command_line[0]}: {error.strerror}.",
+            "If it is a script, its first line must name an interpreter (#!/bin/sh).",
+            EXIT_CANNOT_EXECUTE,
+        ) from error

@@ -91,8 +91,7 @@ class Study(click.Command):
                     f"--resume keeps the original options: {parameter.opts[-1]} cannot be given.",
                     "Leave it out, or start over without --resume.",
                 )
-        path, verb = own["resume"], ctx.info_name or ""
-        verb = verb if ctx.parent is None or verb != "run" else ctx.parent.info_name or verb
+        path, verb = own["resume"], _verb_of(ctx)
         journal = Journal.resume(journals.latest(verb) if path == LATEST else Path(path))
         try:
             self._check_place(journal, verb)
@@ -186,9 +185,7 @@ def _run(
 def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) -> Journal:
     """The journal to continue, if what it began is still there; otherwise a new one."""
     context = click.get_current_context()
-    parent = context.parent.info_name if context.parent else ""
-    verb = (context.info_name if context.info_name != "run" else parent) or ""
-    now = Header.of(verb, context.meta[WORDS], seed, allocators, files)
+    now = Header.of(_verb_of(context), context.meta[WORDS], seed, allocators, files)
     resumed: Journal | None = context.meta.get(JOURNAL)
     if resumed is None:
         return Journal.begin(now)
@@ -198,6 +195,12 @@ def _journal(seed: int, allocators: Iterable[Allocator], files: Iterable[Path]) 
         resumed.__exit__(None, None, None)
         raise
     return resumed
+
+
+def _verb_of(context: click.Context) -> str:
+    """The verb, without the subcommand `run`."""
+    named = context.parent if context.parent and context.info_name == "run" else context
+    return named.info_name or ""
 
 
 def _print_locations(journal: Journal, targets: Sequence[Target]) -> None:
@@ -242,19 +245,13 @@ def publish(results: Results, targets: Sequence[Target], params: dict[str, Any])
     if has_page and folder:
         if not quiet:
             print_error(f"drawing    {folder} (takes a few seconds)")
-        if problem := _report(results, folder, params["force"]):
-            problems.append(f"{problem} {where}".rstrip())
+        try:
+            print_error(f"report     {report.write(results, folder, params['force'])}")
+        except UserError as error:
+            problems.append(f"{error.message}\n  {error.remedy} {where}".rstrip())
     for problem in problems:
         print_error(f"tsmalloc: {problem}")
     return bool(problems)
-
-
-def _report(results: Results, folder: Path, force: bool) -> str | None:
-    try:
-        print_error(f"report     {report.write(results, folder, force)}")
-    except UserError as error:
-        return f"{error.message}\n  {error.remedy}"
-    return None
 
 
 def _print(text: str) -> str | None:

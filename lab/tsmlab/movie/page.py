@@ -21,7 +21,6 @@ from tsmlab.movie.data import Blocks, Curves, Heap, Ints, thinned
 
 MAX_BYTES = 15_000_000
 _ROOM_BYTES = MAX_BYTES - 500_000  # for columns; frames and the rest of the page take little
-_MAX_UNITS = 1 << 32
 
 
 def column(values: npt.NDArray[Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 A leak grows from one profile to the next, but some site always grows a bit by chance.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,11 @@ RowKey = tuple[tuple[int, ...], int, int, bool]
 
 @dataclass(frozen=True)
 class LoadedProfile:
+    """notes: about names and lines that were not found."""
+
     profile: Profile
     stacks: Stacks
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -86,7 +86,7 @@ def _packed(nodes: Iterable[Node]) -> str:
     return found.replace("<", "\\u003c")
 
 
-def page(profile: Profile, stacks: Stacks, of: Type, notes: list[str]) -> str:
+def page(profile: Profile, stacks: Stacks, of: Type, notes: Sequence[str]) -> str:
     script = Path(__file__).with_name("flame.js").read_text(encoding="utf-8")
     sites = gather(profile, stacks, "line", of)
     whole = sites.total.total or 1.0

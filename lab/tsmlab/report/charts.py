@@ -162,8 +162,7 @@ def chart(
         "layer": shown,
     }
     if styles:
-        colours = [f"var(--{style.hue})" for style in styles.values()]
-        spec["encoding"]["color"] = by_series(styles, colours)
+        spec["encoding"]["color"] = by_series(styles, _colours(styles))
         spec["transform"] = [{"filter": "indexof(hidden, datum.series) < 0"}]
     return spec
 
@@ -172,6 +171,31 @@ def by_series(styles: Mapping[str, Style], values: Sequence[Any]) -> Spec:
     """A channel with one of these values for each series."""
     scale = {"domain": [visible(name) for name in styles], "range": list(values)}
     return {"field": "series", "type": "nominal", "scale": scale, "legend": None}
+
+
+def _colours(styles: Mapping[str, Style]) -> list[str]:
+    return [f"var(--{style.hue})" for style in styles.values()]
+
+
+def _points(styles: Mapping[str, Style], size: int, hollow: str, *tips: tuple[str, str]) -> Spec:
+    """A layer with a point for each row, in the style of its series. hollow: the field that is 0
+    for points that are not filled."""
+    condition = {"test": f"datum.{hollow} == 0", "value": "var(--paper)"}
+    return {
+        "mark": {"type": "point", "clip": True, "size": size, "filled": False},
+        "encoding": {
+            "shape": by_series(styles, [style.shape for style in styles.values()]),
+            "fill": {**by_series(styles, _colours(styles)), "condition": condition},
+            "tooltip": tooltip(("series", "series"), *tips),
+        },
+    }
+
+
+def _rows(field: str, names: Iterable[str]) -> Spec:
+    """A vertical axis with a row for each name, from the top."""
+    return {"field": field, "type": "nominal", "title": None,
+            "scale": {"domain": [visible(name) for name in names]},
+            "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
 
 
 def apart(mark: Spec, colour: str, values: Mapping[str, float], **encoding: Spec) -> Spec:
@@ -305,29 +329,17 @@ def ratios(
     if band:
         edges = {"ratio": band[0], "to": band[1]}
         layers.insert(0, apart({"type": "rect"}, "band", edges, x2={"field": "to"}, **height))
-    resolved = {"test": "datum.resolved == 0", "value": "var(--paper)"}
-    fill = {**by_series(styles, [f"var(--{style.hue})" for style in styles.values()]),
-            "condition": resolved}  # fmt: skip
     layers += [
         {
             "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
             "mark": {"type": "rule", "clip": True, "strokeWidth": 2.2},
             "encoding": {"x": {"field": "low"}, "x2": {"field": "high"}},
         },
-        {
-            "mark": {"type": "point", "clip": True, "size": 60, "filled": False},
-            "encoding": {
-                "shape": by_series(styles, [style.shape for style in styles.values()]),
-                "fill": fill,
-                "tooltip": tooltip(("series", "series"), ("said", "ratio")),
-            },
-        },
+        _points(styles, 60, "resolved", ("said", "ratio")),
     ]
     ends = [end for each in found for end in (each.ratio, each.low, each.high) if end]
     x = _ratio_axis("ratio", title, ends, plain)
-    names = [visible(row) for row in rows]
-    y = {"field": "row", "type": "nominal", "title": None, "scale": {"domain": names},
-         "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
+    y = _rows("row", rows)
     return chart(fields, layers, x, y, styles, height={"step": ROW}, zooms=("x",))
 
 
@@ -377,16 +389,7 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
                      "strokeDash": [4, 3], "strokeWidth": 1.2},
             "encoding": {"color": {"value": "var(--soft)"}, "order": {"field": "place"}},
         })  # fmt: skip
-    beaten = {"test": "datum.front == 0", "value": "var(--paper)"}
-    colours = [f"var(--{style.hue})" for style in styles.values()]
-    layers.append({
-        "mark": {"type": "point", "clip": True, "size": 80, "filled": False},
-        "encoding": {
-            "shape": by_series(styles, [style.shape for style in styles.values()]),
-            "fill": {**by_series(styles, colours), "condition": beaten},
-            "tooltip": tooltip(("series", "series"), ("xsaid", x_title), ("ysaid", y_title)),
-        },
-    })  # fmt: skip
+    layers.append(_points(styles, 80, "front", ("xsaid", x_title), ("ysaid", y_title)))
     x = _ratio_axis("x", x_title, ends["x"])
     y = _ratio_axis("y", y_title, ends["y"])
     return chart(fields, layers, x, y, styles, height=320)
@@ -420,11 +423,8 @@ def strips(
                          "tooltip": tooltip(("series", "series"), ("x", f"median {title}"))},
         },
     ]  # fmt: skip
-    names = [visible(name) for name in medians]
-    y = {"field": "series", "type": "nominal", "title": None, "scale": {"domain": names},
-         "axis": {"labelColor": "var(--ink)", "grid": True}}  # fmt: skip
-    return chart(fields, layers, axis.encoded("x", title), y, styles, height={"step": ROW},
-                 zooms=("x",))  # fmt: skip
+    x, y = axis.encoded("x", title), _rows("series", medians)
+    return chart(fields, layers, x, y, styles, height={"step": ROW}, zooms=("x",))
 
 
 def bars(spans: Sequence[tuple[float, float, float]], style: Style, x: Axis, y_title: str) -> Spec:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tsmlab import render, series, stats
 from tsmlab.allocators import ENGINE
-from tsmlab.analysis import logs_by_round
+from tsmlab.analysis import logs_by_round, measured_cells
 from tsmlab.bench_text import in_order, mean_number
 from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.report import charts
@@ -23,7 +23,7 @@ from tsmlab.service.render import ordered
 from tsmlab.service.results import END, READY
 from tsmlab.service.study import ServerRun, memory_of, server_runs_of
 from tsmlab.stats import Verdict
-from tsmlab.study import Study
+from tsmlab.study import Study, given
 from tsmlab.sweep import Parameter, describe
 from tsmlab.tables import Column
 from tsmlab.text import capital, shortened, slug
@@ -258,12 +258,8 @@ def sweep_figures(comparison: Comparison) -> Iterator[Figure]:
 
 def levels_of(comparison: Comparison, spec: MetricSpec) -> dict[tuple[int, str], Level]:
     """The geometric mean over the rounds of each cell without failed runs, and its interval."""
-    cells: dict[tuple[int, str], list[Sample]] = {}
-    for sample in comparison.samples:
-        if sample.phase == "measured":
-            cells.setdefault((sample.point, sample.allocator), []).append(sample)
     found = {}
-    for (point, name), samples in cells.items():
+    for (point, name), samples in measured_cells(comparison.samples).items():
         logs = list(logs_by_round(samples, name, spec.key).values())
         if not logs or any(sample.failure for sample in samples):
             continue
@@ -426,12 +422,12 @@ def phases(run: ServerRun) -> Sequence[tuple[str, float, float]]:
 
 def bench_figures(study: Study) -> Iterator[Figure]:
     """A forest plot of the geometric means over all workloads."""
-    assert study.suite is not None
-    overall = [each for each in study.suite.analysis.overall if each.time.ratio is not None]
+    suite = given(study.suite)
+    overall = [each for each in suite.analysis.overall if each.time.ratio is not None]
     if not overall:
         return
     names = [each.name for each in overall]
-    styles = emphasised(names, in_order(study.suite))
+    styles = emphasised(names, in_order(suite))
     panels = []
     for which, good, bad in (("time", "faster", "slower"), ("memory", "smaller", "larger")):
         own = [

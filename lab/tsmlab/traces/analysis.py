@@ -76,17 +76,6 @@ class LeftSize(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True)
-class Lifetimes:
-    """Lifetimes in one unit. Quantiles are upper ends of buckets, 32 to an octave."""
-
-    raw: Mapping[str, Any]
-
-    def quantile(self, name: str) -> int:
-        """p01, p10, p25, p50, p75, p90, p99, p999 or max."""
-        return int(self.raw[name])
-
-
 def _amount(raw: Mapping[str, Any]) -> Amount:
     return Amount(int(raw["objects"]), int(raw["bytes"]))
 
@@ -156,8 +145,10 @@ class TraceAnalysis:
                 return bucket.upper
         return 0
 
-    def lifetimes(self, measure: Measure) -> Lifetimes:
-        return Lifetimes(self.raw["lifetimes"][measure])
+    def lifetime(self, measure: Measure, quantile: str) -> int:
+        """p01, p10, p25, p50, p75, p90, p99, p999 or max: the upper end of a bucket, 32 of which
+        are an octave."""
+        return int(self.raw["lifetimes"][measure][quantile])
 
 
 def analyse(trace: Path, image: int | None = None) -> TraceAnalysis:

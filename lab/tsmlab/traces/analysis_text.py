@@ -6,7 +6,7 @@ analysis.
 
 from collections.abc import Iterator
 
-from tsmlab.tables import Block, Cell, Column, markdown_of, text_of
+from tsmlab.tables import Block, Cell, Column, fixed, markdown_of, text_of
 from tsmlab.traces.analysis import MEASURES, Measure, TraceAnalysis
 from tsmlab.wording import counted, quantity, share, three_digits
 
@@ -29,7 +29,7 @@ def blocks(analysis: TraceAnalysis) -> Iterator[Block]:
     yield Block(lines=[heading(analysis)])
     yield Block(labelled=list(sums(analysis)))
     for title, columns in all_tables(analysis):
-        yield Block(title, table=lambda _, found=columns: found)  # type: ignore[misc]
+        yield Block(title, table=fixed(columns))
 
 
 def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
@@ -184,14 +184,10 @@ def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
 
 
 def lifetime_columns(analysis: TraceAnalysis) -> list[Column]:
-    rows = [analysis.lifetimes(measure) for measure in MEASURES]
     columns = [Column("in", [Cell(MEASURE_NAMES[measure]) for measure in MEASURES], left=True)]
     for name in QUANTILES:
-        cells = [
-            Cell(lifetime_words(measure, lifetimes.quantile(name)))
-            for measure, lifetimes in zip(MEASURES, rows, strict=True)
-        ]
-        columns.append(Column(name, cells))
+        words = (lifetime_words(each, analysis.lifetime(each, name)) for each in MEASURES)
+        columns.append(Column(name, list(map(Cell, words))))
     return columns
 
 

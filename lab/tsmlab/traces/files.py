@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tsmlab import paths
 from tsmlab.errors import UserError
 from tsmlab.measuring import read_answer
-from tsmlab.wording import counted
+from tsmlab.wording import counted, names
 
 SUFFIX = ".tstrace"
 INFO_SCHEMA = "tsmalloc-trace-info/2"
@@ -115,14 +115,10 @@ def trace_name(trace: Path) -> str:
     return trace.name.removesuffix(SUFFIX) or trace.name
 
 
-def programs(found: Sequence[Program], max_named: int = 3) -> str:
+def programs(found: Sequence[Program]) -> str:
     """ "perl (image 1, 20,400 events), sh (image 0, 264 events) and 2 more"."""
-    labels = [
-        f"{p.name or '?'} (image {p.number}, {counted(p.events, 'event')})"
-        for p in found[:max_named]
-    ]
-    more = len(found) - len(labels)
-    return ", ".join(labels) + (f" and {more:,} more" if more else "")
+    labels = [f"{p.name or '?'} (image {p.number}, {counted(p.events, 'event')})" for p in found]
+    return names(labels, 3)
 
 
 def check_traces(traces: Sequence[Path]) -> None:

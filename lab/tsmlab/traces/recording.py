@@ -8,13 +8,12 @@ recorded.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tsmlab import paths, records
+from tsmlab import export, paths, records
 from tsmlab.allocators import Allocator
 from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
@@ -105,7 +104,7 @@ class Recording(ExitReport):
 
 @dataclass(frozen=True)
 class Request:
-    """The program to record, and how. env: changes to the program's environment."""
+    """The program to record, and how."""
 
     command: tuple[str, ...]
     trace: Path
@@ -114,7 +113,6 @@ class Request:
     timeout_seconds: float | None = None
     stdin: Path | None = None
     ring_mib: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def default_trace(command: Sequence[str]) -> Path:
@@ -124,17 +122,7 @@ def default_trace(command: Sequence[str]) -> Path:
 def check(request: Request) -> None:
     """Raises UserError if a recording would be useless."""
     diagnose(request.command).raise_if_fatal()
-    trace = request.trace
-    if trace.is_dir():
-        raise UserError(f"{trace} is a directory.", "Give a file: -o FILE")
-    if trace.exists() and not request.force:
-        raise UserError(
-            f"{trace} already exists.", "Overwrite it with -f, or choose another with -o FILE."
-        )
-    if not trace.parent.is_dir():
-        raise UserError(f"no such directory: {trace.parent}.", "Create it, or choose another file.")
-    if not os.access(trace if trace.exists() else trace.parent, os.W_OK):
-        raise UserError(f"cannot write {trace}.", "Choose another file with -o FILE.")
+    export.check_new(request.trace, request.force)
 
 
 def record(request: Request) -> Recording:
@@ -155,7 +143,7 @@ def arguments_of(request: Request) -> list[str]:
     arguments = ["-o", str(request.trace), "--shim", str(shim)]
     if request.force:
         arguments.append("-f")
-    for key, value in {**request.allocator.env, **request.env}.items():
+    for key, value in request.allocator.env.items():
         arguments += ["--env", f"{key}={value}"]
     if request.allocator.path:
         arguments += ["--preload", str(request.allocator.path)]

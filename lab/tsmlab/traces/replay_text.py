@@ -4,11 +4,10 @@ latencies, and whether everything is the same in every run.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tsmlab import render
 from tsmlab.study import Study
-from tsmlab.tables import Block, Cell, Column
+from tsmlab.tables import Block, Cell, Column, fixed
 from tsmlab.traces import files
 from tsmlab.traces.replay_results import (
     Finding,
@@ -44,10 +43,6 @@ def answer(replay: Replay) -> str:
         f"{size(smallest.peak_bytes)} at the peak, {percent(smallest.over_time)} fragmentation "
         "over time."
     )
-
-
-def _table(title: str, columns: Sequence[Column], **block_options: Any) -> Block:
-    return Block(title, table=lambda _: columns, **block_options)
 
 
 def heading(replays: Sequence[Replay]) -> Iterator[str]:
@@ -87,9 +82,9 @@ def _one(replay: Replay) -> Iterator[Block]:
         )
     if failed := render.failed_lines(comparison):
         yield Block(fails=failed)
-    yield _table("memory and fragmentation", memory_columns(replay))
+    yield Block("memory and fragmentation", table=fixed(memory_columns(replay)))
     if columns := latency_columns(replay):
-        yield _table("latency, all runs together", columns)
+        yield Block("latency, all runs together", table=fixed(columns))
     if block := _shares(replay):
         yield block
     if sentences := verdicts(replay):
@@ -102,12 +97,13 @@ def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
         for replay in replays
         for line in render.failed_lines(replay.comparison)
     ]
-    yield _table("fragmentation over time (at the peak)", fit_columns(replays), fails=fails)
+    title = "fragmentation over time (at the peak)"
+    yield Block(title, table=fixed(fit_columns(replays)), fails=fails)
     if lines := list(_repeated(replays)):
         yield Block(lines=lines)
     for replay in replays:
         if columns := latency_columns(replay):
-            yield _table(f"{replay.schedule}: latency, all runs together", columns)
+            yield Block(f"{replay.schedule}: latency, all runs together", table=fixed(columns))
     for replay in replays:
         if block := _shares(replay):
             yield block
@@ -135,7 +131,7 @@ def _shares(replay: Replay) -> Block | None:
         [f"and {counted(more, 'thread')} that were owed less (see --export-json)"] if more else []
     )
     title = f"{replay.schedule}: shares of {counted(replay.ticks or 0, 'tick')}"
-    return _table(title, share_columns(shown), notes=lambda _: rest)
+    return Block(title, table=fixed(share_columns(shown)), notes=fixed(rest))
 
 
 def most_owed(replay: Replay) -> list[ThreadShare]:

@@ -20,7 +20,7 @@ from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
 from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
-from tsmlab.metrics import MetricSpec
+from tsmlab.metrics import BUILT_IN, MetricSpec
 from tsmlab.progress import NotesOnly, Reporter
 from tsmlab.results import EARLY, Comparison, Outcome, Sample, Stop, ended
 from tsmlab.schedule import TIME_BUDGET_SECONDS, StopRule
@@ -240,6 +240,8 @@ def command_of(options: Options, schedule: str, trace: Path, program: Path) -> t
 def _comparison_options(
     options: Options, schedule: str, subject: Subject, program: Path
 ) -> compare.Options:
+    is_deterministic = replay_results.is_deterministic(schedule)
+    own_unfit = _NOT_OF_DETERMINISTIC_ONES if is_deterministic else frozenset()
     return compare.Options(
         program=Program(
             command=command_of(options, schedule, subject.trace.path, program),
@@ -249,19 +251,16 @@ def _comparison_options(
         reference=options.reference,
         seed=options.seed,
         rule=options.rule(schedule),
-        warmup_rounds=0 if replay_results.is_deterministic(schedule) else compare.WARMUP_ROUNDS,
+        warmup_rounds=0 if is_deterministic else compare.WARMUP_ROUNDS,
         timeout_seconds=options.timeout_seconds,
         margin=options.margin,
         check_output=False,  # output includes addresses and times
         consult_doctor=False,
         cpus=options.cpus,
-        more_metrics=METRICS,
+        base_metrics=(*BUILT_IN, *METRICS),
         # The position of the stack may decide where an allocator puts its memory.
-        vary_layout=not replay_results.is_deterministic(schedule),
-        unfit_warnings=_NOT_OF_REPLAYS
-        | (
-            _NOT_OF_DETERMINISTIC_ONES if replay_results.is_deterministic(schedule) else frozenset()
-        ),
+        vary_layout=not is_deterministic,
+        unfit_warnings=_NOT_OF_REPLAYS | own_unfit,
     )
 
 
