@@ -11,12 +11,17 @@ from conftest import Behaviour, World, typical
 from refusals import refused
 
 from tsmlab.export import Target, check_targets
-from tsmlab.render import to_csv
+from tsmlab.study import Study
+from tsmlab.texts import to_csv
+
+
+def lines_of(comparison):
+    return list(csv.DictReader(io.StringIO(to_csv(Study.of("compare", [comparison])))))
 
 
 def test_the_csv_has_a_line_for_every_run():
     comparison = typical()
-    lines = list(csv.DictReader(io.StringIO(to_csv(comparison))))
+    lines = lines_of(comparison)
     assert len(lines) == len(comparison.samples)
     for line, sample in zip(lines, comparison.samples, strict=True):
         assert line["allocator"] == sample.allocator
@@ -25,7 +30,7 @@ def test_the_csv_has_a_line_for_every_run():
     assert {line["phase"] for line in lines} == {"probe", "warmup", "measured"}
     absent = {"errno": 12, "message": 'Cannot allocate, "memory"\n'}
     behaviours = {"glibc": Behaviour(), "a": Behaviour(spawn_error=absent)}
-    lines = list(csv.DictReader(io.StringIO(to_csv(World.comparison(behaviours)))))
+    lines = lines_of(World.comparison(behaviours))
     failed = [line for line in lines if line["failure"] == "start"]
     assert failed
     assert failed[0]["time_seconds"] == ""
