@@ -19,7 +19,7 @@ from tsmlab.service import loads
 from tsmlab.service.server import LINE, Phase, Service
 from tsmlab.service.study import Options, study
 
-LOAD_SECONDS = 20.0
+LOAD_SECONDS = 5.0
 IDLE_SECONDS = 5.0
 SLICE_SECONDS = 60.0
 BUDGET_SECONDS = 600.0
