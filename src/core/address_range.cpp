@@ -22,7 +22,7 @@ constexpr std::size_t min_reserved_pages = std::size_t{1} << 9;   // 8 MiB
 // A slab's descriptor and its free bits are written one after the other. If their addresses
 // differed in the high bits only, as parts of this range otherwise would, processors would mistake
 // one cache line for the other (docs/adr/0006).
-constexpr std::size_t bits_skew = 4096 + 33 * sizeof(FreeBits);
+constexpr std::size_t bits_skew = 4096 + 33 * sizeof(SlabUse);
 
 constexpr std::size_t aligned(std::size_t bytes) noexcept {
   return align_up(bytes, huge_page_bytes);
@@ -30,8 +30,9 @@ constexpr std::size_t aligned(std::size_t bytes) noexcept {
 
 constexpr std::size_t range_bytes(std::size_t pages, std::size_t heaps) noexcept {
   return aligned(pages * sizeof(MapPage)) + aligned(pages * sizeof(Span)) +
-         aligned(pages * sizeof(RemoteFrees)) + 2 * aligned(pages * sizeof(FreeBits) + bits_skew) +
-         aligned(heaps * sizeof(ThreadHeap)) + pages * page_bytes;
+         aligned(pages * sizeof(RemoteFrees)) + aligned(pages * sizeof(SlabUse) + bits_skew) +
+         aligned(pages * sizeof(MoreFreeBits)) + aligned(heaps * sizeof(ThreadHeap)) +
+         pages * page_bytes;
 }
 
 }  // namespace
@@ -45,15 +46,16 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
   };
   map_ = part(capacity * sizeof(MapPage));
   spans_ = part(capacity * sizeof(Span));
-  free_bits_ = part(capacity * sizeof(FreeBits) + bits_skew);
-  more_free_bits_ = part(capacity * sizeof(FreeBits) + bits_skew);
+  uses_ = part(capacity * sizeof(SlabUse) + bits_skew);
+  more_free_bits_ = part(capacity * sizeof(MoreFreeBits));
   remote_frees_ = part(capacity * sizeof(RemoteFrees));
   heaps_ = part(heap_capacity * sizeof(ThreadHeap));
   memory_ = part(capacity * page_bytes);
   page_map.pages = reinterpret_cast<MapPage*>(map_.begin);
   page_map.spans = reinterpret_cast<Span*>(spans_.begin);
-  page_map.free_bits = reinterpret_cast<FreeBits*>(free_bits_.begin + bits_skew);
-  page_map.more_free_bits = reinterpret_cast<FreeBits*>(more_free_bits_.begin + bits_skew);
+  page_map.uses = reinterpret_cast<SlabUse*>(uses_.begin + bits_skew);
+  page_map.use_distance = static_cast<std::ptrdiff_t>(uses_.begin + bits_skew - spans_.begin);
+  page_map.more_free_bits = reinterpret_cast<MoreFreeBits*>(more_free_bits_.begin);
   page_map.remote_frees = reinterpret_cast<RemoteFrees*>(remote_frees_.begin);
   page_map.heaps = reinterpret_cast<ThreadHeap*>(heaps_.begin);
   page_map.base = memory_.begin;
@@ -66,8 +68,7 @@ void AddressRange::lay_out(std::uintptr_t begin, std::size_t capacity,
 // Unmaps all parts of a range in which nothing is in use yet, except a reserved one, which the
 // caller unmaps as a whole.
 void AddressRange::forget() noexcept {
-  for (Part* part :
-       {&map_, &spans_, &free_bits_, &more_free_bits_, &remote_frees_, &heaps_, &memory_}) {
+  for (Part* part : {&map_, &spans_, &uses_, &more_free_bits_, &remote_frees_, &heaps_, &memory_}) {
     if (part->bytes != 0 && !is_reserved_)
       os::unmap_unused(reinterpret_cast<void*>(part->begin), part->bytes);
     *part = {};
@@ -105,8 +106,8 @@ void AddressRange::shrink_table(Part& part, std::size_t bytes) const noexcept {
 void AddressRange::shrink(std::size_t pages) noexcept {
   shrink_table(map_, pages * sizeof(MapPage));
   shrink_table(spans_, pages * sizeof(Span));
-  shrink_table(free_bits_, pages * sizeof(FreeBits) + bits_skew);
-  shrink_table(more_free_bits_, pages * sizeof(FreeBits) + bits_skew);
+  shrink_table(uses_, pages * sizeof(SlabUse) + bits_skew);
+  shrink_table(more_free_bits_, pages * sizeof(MoreFreeBits));
   shrink_table(remote_frees_, pages * sizeof(RemoteFrees));
   const std::size_t bytes = pages * page_bytes;
   auto* const begin = reinterpret_cast<void*>(memory_.begin + bytes);
@@ -118,8 +119,8 @@ void AddressRange::shrink(std::size_t pages) noexcept {
 // All parts or none: a failing request must not use up the rest of a limit.
 bool AddressRange::take(std::size_t pages) noexcept {
   if (!take_table(map_, pages * sizeof(MapPage)) || !take_table(spans_, pages * sizeof(Span)) ||
-      !take_table(free_bits_, pages * sizeof(FreeBits) + bits_skew) ||
-      !take_table(more_free_bits_, pages * sizeof(FreeBits) + bits_skew) ||
+      !take_table(uses_, pages * sizeof(SlabUse) + bits_skew) ||
+      !take_table(more_free_bits_, pages * sizeof(MoreFreeBits)) ||
       !take_table(remote_frees_, pages * sizeof(RemoteFrees)) ||
       !take_addresses(pages * page_bytes)) {
     shrink(pages_);
@@ -191,7 +192,7 @@ void AddressRange::forget_tables(std::size_t first_page, std::size_t pages) noex
   };
   forget(page_map.pages);
   forget(page_map.spans);
-  forget(page_map.free_bits);
+  forget(page_map.uses);
   forget(page_map.more_free_bits);
   forget(page_map.remote_frees);
 }

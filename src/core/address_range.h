@@ -63,7 +63,7 @@ class AddressRange {
   bool is_reserved_ = false;  // the whole range is mapped, and inaccessible at first
   Part map_;
   Part spans_;
-  Part free_bits_;
+  Part uses_;
   Part more_free_bits_;
   Part remote_frees_;
   Part heaps_;

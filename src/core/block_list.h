@@ -13,7 +13,7 @@ namespace ts::engine {
 //
 // A free block that is back in its slab may or may not have its key: in a burst of frees its line
 // is cold, and free() does not touch it. A slab with such blocks has keyless_bit in its map
-// entries, and free() checks the block's bit there (FreeBits), which is exact for every block that
+// entries, and free() checks the block's bit there (SlabUse), which is exact for every block that
 // is not in a bin. The free blocks in a slab:
 //
 //   keyless_bit  has_keys

@@ -166,7 +166,7 @@ void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept {
     }
     threshold = std::max(threshold, in_bins);
   }
-  slab.fast_free_threshold = static_cast<std::int16_t>(threshold);
+  use_of(slab).fast_free_threshold = static_cast<std::int16_t>(threshold);
 }
 
 void end_heap_sampling(ThreadHeap& heap) noexcept {

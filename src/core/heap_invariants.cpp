@@ -69,8 +69,8 @@ Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   if (const Fault fault = find_free_block_fault(slab)) return fault;
   if (is_listed(slab) != has_free_block(slab))
     return {"a slab is listed, if and only if it has blocks to give", &slab};
-  if (slab.fast_free_threshold < 0 ||
-      (slab.fast_free_threshold < slab.sparse_limit && used(slab) > slab.sparse_limit))
+  const std::int16_t threshold = use_of(slab).fast_free_threshold;
+  if (threshold < 0 || (threshold < slab.sparse_limit && used(slab) > slab.sparse_limit))
     return {"frees of a listed slab stop at its limits", &slab};
   return {};
 }

@@ -128,7 +128,7 @@ Fault find_large_list_fault(const ThreadHeap& arena, std::uint64_t& left) noexce
   const Span* before = nullptr;
   for (const Span* span = arena.large_blocks; span != nullptr; before = span, span = span->next) {
     if (span->state != SpanState::large || span_entry(*span) != large_entry ||
-        span->used.load(std::memory_order_relaxed) != heap_number(entry_of_heap(arena)))
+        span->arena.load(std::memory_order_relaxed) != heap_number(entry_of_heap(arena)))
       return {"an arena's list has its large blocks", span};
     if (span->previous != before)
       return {"an arena's large blocks are linked in both directions", span};
@@ -150,7 +150,7 @@ SlabCensus take_census() noexcept {
       census.fault = find_large_fault(span);
       if (is_large_sample(span)) {
         ++census.large_samples;
-      } else if (span.used.load(std::memory_order_relaxed) != 0) {
+      } else if (span.arena.load(std::memory_order_relaxed) != 0) {
         ++census.large_of_arenas;
       }
     }

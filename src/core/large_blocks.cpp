@@ -66,7 +66,7 @@ bool may_sample() noexcept { return is_sampling(*this_thread.heap); }
 // To be called when a block leaves the page map.
 void forget(Span& span) noexcept {
   // relaxed: only the block's allocation and its release change it between 0 and another value
-  if (span.used.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  if (span.arena.load(std::memory_order_relaxed) != 0) [[unlikely]]
     hooks::large_block_ends(span);
 }
 
@@ -78,7 +78,7 @@ void forget(Span& span) noexcept {
   Span& span = span_of(p);
   if (is_large_sample(span)) hooks::large_block_ends(span);
   // relaxed: as in forget()
-  if (span.used.load(std::memory_order_relaxed) != 0) return;
+  if (span.arena.load(std::memory_order_relaxed) != 0) return;
   hooks::large_block_sampled(p, bytes, caller);
 }
 

@@ -13,7 +13,7 @@ inline constexpr std::uint32_t sample_mark = ~std::uint32_t{0};
 
 inline bool is_large_sample(const Span& span) noexcept {
   // relaxed: only the block's allocation, resizing and release change it
-  return span.used.load(std::memory_order_relaxed) == sample_mark;
+  return span.arena.load(std::memory_order_relaxed) == sample_mark;
 }
 
 // `*zeroed`, if given, becomes true if the block reads as zero. Null, with ENOMEM in errno, if

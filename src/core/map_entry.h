@@ -20,7 +20,7 @@ using PageMapEntry = std::uint32_t;
 inline constexpr unsigned heap_shift = 14;
 inline constexpr PageMapEntry heap_unit = PageMapEntry{1} << heap_shift;
 inline constexpr PageMapEntry large_entry = 1;
-// The slab may have free blocks without a key, so free() checks their bits (FreeBits).
+// The slab may have free blocks without a key, so free() checks their bits (SlabUse).
 inline constexpr PageMapEntry keyless_bit = PageMapEntry{1} << 13;
 static_assert(heap_unit == 2 * keyless_bit);
 inline constexpr std::uint32_t has_tail = std::uint32_t{1} << 31;  // of slab_begin

@@ -158,7 +158,7 @@ Span* PageHeap::allocate(std::size_t pages, std::size_t alignment_pages, unsigne
       size_class != 0 ? blocks_in_slab(size_classes[size_class], pages) : 0;
   span->slab_blocks = static_cast<std::uint16_t>(blocks);
   span->sparse_limit = sparse_limit_of(*span);
-  span->used.store(0, std::memory_order_relaxed);
+  span->arena.store(0, std::memory_order_relaxed);
   if constexpr (debug_level >= 1) check_unused(*span);
   return span;
 }

@@ -79,7 +79,7 @@ Span* PageHeap::purge_within(Span* span) noexcept {
   if (!is_there) {  // stays in use
     set_in_use(within, end - before, SpanState::large);
     within->usable_pages.store(within->pages, std::memory_order_relaxed);
-    within->used.store(0, std::memory_order_relaxed);
+    within->arena.store(0, std::memory_order_relaxed);
   } else if (discarded) {
     insert_coalesced(within, end - before, true);
   }

@@ -1,7 +1,7 @@
 // The page map: finds the structures that belong to an address, by its page. One range of addresses
 // (address_range.h); a prefix of each part is in use:
 //
-//   | map, 8 B a page | spans, 64 B | free bits, 64 B | more of them, 64 B | remote frees, 192 B |
+//   | map, 8 B a page | spans, 64 B | uses, 64 B | more free bits, 72 B | remote frees, 192 B |
 //   | heaps, 12 KiB | pages, 16 KiB |
 //
 // free() reads one element of the map, one load away and never in memory that the program uses.
@@ -32,8 +32,9 @@ struct alignas(1024) PageMap {
   // bin, and most overwritten links.
   std::atomic<std::size_t> lowest_block{2};
   Span* spans = nullptr;
-  FreeBits* free_bits = nullptr;
-  FreeBits* more_free_bits = nullptr;  // touched only for slabs of the smallest class
+  SlabUse* uses = nullptr;
+  std::ptrdiff_t use_distance = 0;         // of `uses` from `spans`, in bytes
+  MoreFreeBits* more_free_bits = nullptr;  // touched only for slabs of the smallest classes
   RemoteFrees* remote_frees = nullptr;
   ThreadHeap* heaps = nullptr;
   std::size_t pages_per_os_page = 1;         // 1 also where OS pages are shorter
@@ -94,12 +95,10 @@ struct BlockPlace {
   bool is_beginning;
 };
 
-// Finds both with one multiplication, as number_in_slab() and is_multiple() would. `pages` is the
-// page map's, which the caller has at hand.
+// Finds both with one multiplication, as number_in_slab() and is_multiple() would.
 [[gnu::always_inline]] inline BlockPlace place_in(const void* p, std::size_t page,
-                                                  std::uint32_t reciprocal,
-                                                  const MapPage* pages = page_map.pages) noexcept {
-  const std::uint32_t offset = offset_in_slab(p, pages[page]);
+                                                  std::uint32_t reciprocal) noexcept {
+  const std::uint32_t offset = offset_in_slab(p, page_map.pages[page]);
   const std::uint64_t product = std::uint64_t{offset} * reciprocal;
   return {page - (offset >> page_shift), static_cast<std::uint32_t>(product >> 32),
           static_cast<std::uint32_t>(product) < reciprocal};
@@ -114,15 +113,28 @@ inline std::byte* block_at(const Span& slab, std::size_t number) noexcept {
 
 // ---- free blocks of slabs ----
 
+// The tables of both have elements of one length, at a fixed distance.
+inline SlabUse& use_of(const Span& slab) noexcept {
+  static_assert(sizeof(SlabUse) == sizeof(Span));
+  auto* const at = reinterpret_cast<const std::byte*>(&slab) + page_map.use_distance;
+  return *reinterpret_cast<SlabUse*>(const_cast<std::byte*>(at));
+}
+
+// The program's blocks, those in cache bins and in batches, pending ones, and free ones while OS
+// pages under them are purged.
+inline std::uint32_t used(const Span& slab) noexcept {
+  return use_of(slab).used.load(std::memory_order_relaxed);  // written by the holder only
+}
+
 // A word of a slab's bits, one for each block, by number.
 inline Atomic<std::uint64_t>& free_word_at(std::size_t slab_page, std::size_t index) noexcept {
-  constexpr std::size_t in_first = std::size(FreeBits{}.words);
-  if (index < in_first) [[likely]]
-    return page_map.free_bits[slab_page].words[index];
-  return page_map.more_free_bits[slab_page].words[index - in_first];
+  if (index < MoreFreeBits::first_word) [[likely]]
+    return page_map.uses[slab_page].free_bits[index];
+  return page_map.more_free_bits[slab_page].words[index - MoreFreeBits::first_word];
 }
 inline Atomic<std::uint64_t>& free_word_of(const Span& slab, std::size_t index) noexcept {
-  return free_word_at(first_page_of(&slab), index);
+  return index < MoreFreeBits::first_word ? use_of(slab).free_bits[index]
+                                          : free_word_at(first_page_of(&slab), index);
 }
 inline std::uint64_t free_word(const Span& slab, std::size_t index) noexcept {
   return free_word_of(slab, index).load(std::memory_order_relaxed);
@@ -146,7 +158,7 @@ inline std::size_t words_of(const Span& slab) noexcept { return (slab.slab_block
 
 inline bool has_free_block(const Span& slab) noexcept {
   // Frees that were collected before they were counted may make up the difference.
-  if (slab.used.load(std::memory_order_relaxed) < slab.slab_blocks) return true;
+  if (used(slab) < slab.slab_blocks) return true;
   for (std::size_t i = 0; i < words_of(slab); ++i) {
     if (free_word(slab, i) != 0) return true;
   }
@@ -194,7 +206,7 @@ inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index
 // How much of the tables these pages and heaps touch; heaps without the part that sampling needs.
 constexpr std::size_t table_bytes(std::size_t pages, std::size_t heaps) noexcept {
   constexpr std::size_t of_page =
-      sizeof(MapPage) + sizeof(Span) + 2 * sizeof(FreeBits) + sizeof(RemoteFrees);
+      sizeof(MapPage) + sizeof(Span) + sizeof(SlabUse) + sizeof(MoreFreeBits) + sizeof(RemoteFrees);
   return pages * of_page + heaps * heap_page_bytes;
 }
 

@@ -32,7 +32,7 @@ bool is_reclaimable(const Span& slab) noexcept {
   // acquire: pairs with the additions in send(); sees the bits, and every use of the blocks is over
   const std::uint32_t pending = remote_frees_of(&slab).pending.load(std::memory_order_acquire);
   // acquire: pairs with release_to_slab()
-  return slab.used.load(std::memory_order_acquire) == pending && are_pending(slab, pending);
+  return use_of(slab).used.load(std::memory_order_acquire) == pending && are_pending(slab, pending);
 }
 
 void clear_remote_frees(const Span& slab) noexcept {

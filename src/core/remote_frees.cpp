@@ -151,7 +151,8 @@ std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
     if (word.load(std::memory_order_relaxed) == 0) continue;
     // acquire: pairs with the setting of the bits; every use of the blocks is over
     const std::uint64_t sent = word.exchange(0, std::memory_order_acquire);
-    const std::uint64_t free = free_word(slab, first / 64);
+    Atomic<std::uint64_t>& free_bits = free_word_of(slab, first / 64);
+    const std::uint64_t free = free_bits.load(std::memory_order_relaxed);
     // The lines are in the caches of the threads that freed the blocks; fetch them in parallel.
     if (slab.has_keys || may_be_in_bin)
       for_each_block(slab, first, sent,
@@ -165,7 +166,7 @@ std::uint32_t collect_bits(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(he
     if (slab.has_keys)
       for_each_block(slab, first, sent & ~invalid,
                      [](std::byte* block, std::uint64_t) { set_key(block); });
-    free_word_of(slab, first / 64).store(free | (sent & ~invalid), std::memory_order_relaxed);
+    free_bits.store(free | (sent & ~invalid), std::memory_order_relaxed);
   }
   if (!slab.has_keys && !is_keyless(slab)) set_keyless(slab, true);
   return invalid_frees;

@@ -97,7 +97,7 @@ void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
         &slab);
   link_back = slab.previous;
   link_to_it = slab.next;
-  slab.fast_free_threshold = unlisted;
+  use_of(slab).fast_free_threshold = unlisted;
 }
 
 void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
@@ -125,6 +125,7 @@ void retire_slab(Span& slab) noexcept {
 
 void add_slab(ThreadHeap& heap, Span& span) noexcept {
   if constexpr (counting) count_event(Event::slabs_created);
+  use_of(span).used.store(0, std::memory_order_relaxed);
   span.carved = 0;
   span.purged_blocks = 0;
   reset_keys(span);

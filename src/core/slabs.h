@@ -17,7 +17,9 @@ inline std::size_t next_slab_pages(const ThreadHeap& heap, unsigned size_class) 
   return heap.slabs[size_class] == 0 ? c.first_slab_pages : c.slab_pages;
 }
 
-inline bool is_listed(const Span& slab) noexcept { return slab.fast_free_threshold != unlisted; }
+inline bool is_listed(const Span& slab) noexcept {
+  return use_of(slab).fast_free_threshold != unlisted;
+}
 
 // If a long slab has at most this many used blocks, a free checks whether bins pin it
 // (move_fast_free_threshold). Bins of classes with long slabs of several blocks hold no more than
@@ -31,7 +33,7 @@ static_assert(std::ranges::all_of(size_classes, [](const SizeClass& c) {
 // To be called when a listed slab's `used` rose, or its sparse_limit changed.
 inline void set_fast_free_threshold(Span& slab) noexcept {
   const std::uint16_t least = slab.pages == 1 ? 0 : max_used_to_flush;
-  slab.fast_free_threshold =
+  use_of(slab).fast_free_threshold =
       static_cast<std::int16_t>(std::max<std::uint16_t>(slab.sparse_limit, least));
 }
 
@@ -61,11 +63,8 @@ void move_behind_others(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap)
 void take_slab_out(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 void retire_slab(Span& slab) noexcept;
 
-inline std::uint32_t used(const Span& slab) noexcept {
-  return slab.used.load(std::memory_order_relaxed);  // written by the owner only
-}
 inline void add_used(Span& slab, std::uint32_t blocks) noexcept {
-  slab.used.store(used(slab) + blocks, std::memory_order_relaxed);
+  use_of(slab).used.store(used(slab) + blocks, std::memory_order_relaxed);
 }
 
 // Subtracts `blocks` from the slab's used ones. More than there are can only be freed by a double
@@ -77,7 +76,7 @@ inline void sub_used(Span& slab, std::uint32_t blocks) noexcept {
                   size_classes[slab.size_class].block_bytes);
     blocks = before;
   }
-  slab.used.store(before - blocks, std::memory_order_relaxed);
+  use_of(slab).used.store(before - blocks, std::memory_order_relaxed);
 }
 
 // To be called when blocks were freed into a slab: lists it, or retires it if it is empty. One
@@ -115,8 +114,8 @@ inline bool push_to_slab(ThreadHeap& heap, void* p, const BlockPlace& place) noe
   if (!set_free(slab, place.number)) return false;
   note_key(slab, clear_key(static_cast<Block*>(p)));
   const auto others = static_cast<std::int32_t>(used(slab)) - 1;
-  if (others > slab.fast_free_threshold) {
-    slab.used.store(static_cast<std::uint32_t>(others), std::memory_order_relaxed);
+  if (others > use_of(slab).fast_free_threshold) {
+    use_of(slab).used.store(static_cast<std::uint32_t>(others), std::memory_order_relaxed);
   } else {
     sub_used(slab, 1);
     relist_or_retire(heap, slab);

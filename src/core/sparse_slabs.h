@@ -23,9 +23,7 @@ inline std::uint32_t link_behind(const Span& slab) noexcept {
   return next != end_of_queue ? next : 0;
 }
 
-inline bool is_sparse(const Span& slab) noexcept {
-  return slab.used.load(std::memory_order_relaxed) <= slab.sparse_limit;
-}
+inline bool is_sparse(const Span& slab) noexcept { return used(slab) <= slab.sparse_limit; }
 
 // In sparse slabs; less is not worth the work.
 inline constexpr std::uint32_t min_sparse_queue_pages = (std::uint32_t{1} << 20) / page_bytes;

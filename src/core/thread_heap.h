@@ -55,17 +55,15 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 [[gnu::cold, gnu::noinline]] std::size_t drop_damage(std::size_t bytes, Block* popped,
                                                      std::size_t bin_offset) noexcept;
 // Frees a block for which the bin, of the current heap, has no capacity left.
-[[gnu::noinline]] void release_overflow(void* p, CacheBin& bin, HeapFront* heap,
-                                        std::size_t page) noexcept;
+[[gnu::noinline]] void release_overflow(void* p, CacheBin& bin, std::size_t page) noexcept;
 // Reports a free of a block that is already free, which `bin` has counted but not taken.
 [[gnu::cold, gnu::noinline]] void report_double_free(void* p, CacheBin& bin) noexcept;
-// Frees a block of the current heap, in a slab with keyless_bit.
-[[gnu::noinline]] void release_keyless(void* p, std::size_t kind, HeapFront* heap, std::size_t page,
-                                       const MapPage* pages) noexcept;
+// Frees a block of the current heap, of the bin's class, in a slab with keyless_bit.
+[[gnu::noinline]] void release_keyless(void* p, CacheBin& bin, std::size_t page) noexcept;
 // Frees a block that does not belong to the current heap: another heap's, a large one, or none at
 // all. `kind` is its entry XORed with the current heap's number.
-[[gnu::noinline]] void release_slow(void* p, PageMapEntry kind, HeapFront* heap,
-                                    std::size_t page) noexcept;
+[[gnu::noinline]] void release_slow(void* p, PageMapEntry kind, std::size_t page,
+                                    HeapFront* heap) noexcept;
 
 // Pops a block of the bin; or returns `if_empty(bin)` or `if_damaged(popped, bin)`.
 [[gnu::always_inline]] inline void* pop(std::size_t bin_offset, auto if_empty, auto if_damaged) {
@@ -105,7 +103,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = this_thread.heap;
   if (!is_below(page, page_map.page_count)) [[unlikely]]
-    return fits(0) ? release_slow(p, self(), heap, page) : otherwise();
+    return fits(0) ? release_slow(p, self(), page, heap) : otherwise();
   const MapPage* const pages = page_map.pages;
   // relaxed: as in entry_of()
   const PageMapEntry entry = pages[page].entry.load(std::memory_order_relaxed);
@@ -115,8 +113,8 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   // block's entry, and for 0, where no block begins.
   const std::size_t kind = exclusive_or(entry, heap->self);
   if (kind >= keyless_bit) [[unlikely]] {
-    if (kind < heap_unit) return release_keyless(p, kind, heap, page, pages);
-    return release_slow(p, static_cast<PageMapEntry>(kind), heap, page);
+    if (kind < heap_unit) return release_keyless(p, bin_at(heap, kind - keyless_bit), page);
+    return release_slow(p, static_cast<PageMapEntry>(kind), page, heap);
   }
   page = of_one_access(page);
   CacheBin& bin = bin_at(heap, kind);
@@ -127,7 +125,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   Block* const head = bin.head;
   if (decrement_below_zero(bin.capacity_left)) [[unlikely]]
-    return release_overflow(p, bin, heap, page);
+    return release_overflow(p, bin, page);
   if (has_key(p)) [[unlikely]]
     return report_double_free(p, bin);
   Block* const block = set_key(p);

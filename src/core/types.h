@@ -102,7 +102,7 @@ enum class SpanState : std::uint8_t {
   large,
 };
 
-// For Span::fast_free_threshold: more blocks than any slab has.
+// For SlabUse::fast_free_threshold: more blocks than any slab has.
 inline constexpr std::int16_t unlisted = 0x7fff;
 static_assert(max_slab_blocks < unlisted);
 
@@ -110,7 +110,7 @@ static_assert(max_slab_blocks < unlisted);
 // Invariants:
 //   all      the spans tile the pages in use: each begins where the one before it ends
 //   free     first and last page agree on state and length; two free neighbours differ in `zeroed`
-//   slab     at rest: used + the blocks that are free by FreeBits == slab_blocks + early, where
+//   slab     at rest: used + the blocks that are free by SlabUse == slab_blocks + early, where
 //            `early` frees had their bits collected before their count: pending less the bits that
 //            are set; 0 for most slabs;
 //            no block from `carved` on has ever been taken: it is free;
@@ -136,9 +136,9 @@ struct alignas(64) Span {
   // slab: holder, in the list of its class; free: locked; large: arenas_lock, in its arena's list
   Plain<Span*> next = nullptr;
   Plain<Span*> previous = nullptr;  // likewise
-  // slab: holder, others read; large: arenas_lock, others read: its arena's number, or 0, or
-  // sample_mark (large_blocks.h), changed by the program's call
-  Atomic<std::uint32_t> used{0};
+  // large: arenas_lock, others read: its arena's number, or 0, or sample_mark (large_blocks.h),
+  // changed by the program's call
+  Atomic<std::uint32_t> arena{0};
   Plain<std::uint32_t> pages = 0;  // locked; const while in use, except of a large block
   // large: the program, by realloc; others read. locked: of a span chosen for a purge, how many of
   // its pages are dirty; of a free one, `pages` once its part of the tables was discarded, else 0
@@ -151,10 +151,9 @@ struct alignas(64) Span {
   Plain<std::uint16_t> purged_blocks = 0;  // holder
   Plain<std::uint16_t> slab_blocks = 0;    // locked; const while in use: capacity of the slab
   Plain<std::uint16_t> sparse_limit = 0;   // holder: sparse up to this many used; large: see above
-  Plain<std::int16_t> fast_free_threshold = unlisted;  // holder: see above
-  Plain<std::uint8_t> size_class = 0;                  // locked; const while in use
-  Plain<SpanState> state = SpanState::in_use;          // locked; const while in use
-  Plain<bool> zeroed = false;                          // locked: reads as zero throughout
+  Plain<std::uint8_t> size_class = 0;      // locked; const while in use
+  Plain<SpanState> state = SpanState::in_use;  // locked; const while in use
+  Plain<bool> zeroed = false;                  // locked: reads as zero throughout
   Plain<std::uint8_t> purged = 0;  // holder, for each page of a slab: a bit for each purged OS page
   Plain<bool> has_keys = false;    // holder: see above
 };
@@ -175,14 +174,21 @@ struct alignas(64) RemoteFrees {
 };
 static_assert(sizeof(RemoteFrees) == 192);
 
-// A bit for each block of a slab, by number: 1 if it is free and in no cache bin. One structure per
-// page; a longer slab, which has fewer blocks, uses its first page's. The smallest class has the
-// bits of blocks from 512 on in PageMap::more_free_bits. Bits of pages in no slab are meaningless.
-// holder, others read. relaxed throughout: see Span::used
-struct alignas(64) FreeBits {
-  Atomic<std::uint64_t> words[8] = {};
+// What a free changes in its slab. One structure per page; a longer slab uses its first page's. All
+// of it is meaningless for pages in no slab. holder, others read
+struct alignas(64) SlabUse {
+  // One for each block, by number: 1 if it is free and in no cache bin. relaxed throughout
+  Atomic<std::uint64_t> free_bits[7] = {};
+  Atomic<std::uint32_t> used{0};
+  Plain<std::int16_t> fast_free_threshold = unlisted;
 };
-static_assert(sizeof(FreeBits) == 64);
+static_assert(sizeof(SlabUse) == 64);
+
+// The bits of slabs with more blocks, which are of one page.
+struct MoreFreeBits {
+  static constexpr std::size_t first_word = std::size(SlabUse{}.free_bits);
+  Atomic<std::uint64_t> words[(max_slab_blocks + 63) / 64 - first_word] = {};
+};
 
 // ---- heaps ----
 

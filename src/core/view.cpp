@@ -33,8 +33,8 @@ std::size_t bytes_aside(const ThreadHeap& heap) noexcept {
 void add_slab(const Span& slab, HeapMeasures& measures) noexcept {
   const SizeClass& c = size_classes[slab.size_class];
   const std::size_t bytes = slab.pages * page_bytes;
-  const std::size_t used = slab.used.load(std::memory_order_relaxed);
-  const std::size_t free = bytes - std::min(used * c.block_bytes, bytes);
+  const std::size_t in_use = used(slab);
+  const std::size_t free = bytes - std::min(in_use * c.block_bytes, bytes);
   const std::size_t returned = std::min(purged_bytes_of(slab), free);
   measures.free_bytes += free;
   const PageMapEntry entry = span_entry(slab);
@@ -43,7 +43,7 @@ void add_slab(const Span& slab, HeapMeasures& measures) noexcept {
   measures.returned_bytes += returned;
   measures.waiting_bytes +=
       std::size_t{c.block_bytes} * remote_frees_of(&slab).pending.load(std::memory_order_relaxed);
-  measures.free_blocks += slab.slab_blocks - std::min<std::size_t>(used, slab.slab_blocks);
+  measures.free_blocks += slab.slab_blocks - std::min<std::size_t>(in_use, slab.slab_blocks);
 }
 
 void add_span(const Span& span, HeapMeasures& measures) noexcept {

@@ -30,9 +30,8 @@ inline MapExtent map_extent_of(const Span& span) noexcept {
         address_of(memory_of(&span)), bytes, used_bytes, block_bytes, state, heap_number(entry)};
   };
   if (span.state == SpanState::slab) {
-    const std::size_t used = span.used.load(std::memory_order_relaxed);
     const std::size_t block_bytes = size_classes[span.size_class].block_bytes;
-    return of(MapState::mixed, used * block_bytes, block_bytes);
+    return of(MapState::mixed, used(span) * block_bytes, block_bytes);
   }
   if (span.state == SpanState::large && entry != 0) return of(MapState::used, bytes, bytes);
   return of(span.state == SpanState::free ? MapState::free : MapState::cached, 0, 0);

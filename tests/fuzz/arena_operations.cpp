@@ -195,7 +195,7 @@ class Play {
     const engine::PageMapEntry entry = engine::entry_of(block.held.address);
     const bool is_large = entry == engine::large_entry;
     const engine::Span& span = engine::page_map.spans[engine::page_of(block.held.address)];
-    const std::uint32_t in_list = is_large ? span.used.load() : 0;
+    const std::uint32_t in_list = is_large ? span.arena.load() : 0;
     const bool is_arenas = is_large ? in_list != 0 : entry >= engine::arena_bit;
     require(is_arenas == (block.arena != none), "a block is an arena's, or none's, by mistake",
             block.held.address);

@@ -73,6 +73,7 @@ void note_memory() {
   const std::size_t heaps = map.heap_count.load(std::memory_order_relaxed) + std::size_t{1};
   add_table(map.pages, pages * sizeof *map.pages);
   add_table(map.spans, pages * sizeof *map.spans);
+  add_table(map.uses, pages * sizeof *map.uses);
   add_table(map.remote_frees, pages * sizeof *map.remote_frees);
   add_table(map.heaps, heaps * sizeof *map.heaps);
 }
@@ -82,7 +83,7 @@ std::uintptr_t place(fuzz::Input& input) {
   const engine::PageMap& map = engine::page_map;
   const std::size_t pages = map.page_count.load(std::memory_order_relaxed);
   const std::size_t page = input.below(pages);
-  switch (input.below(8)) {
+  switch (input.below(9)) {
     case 0:
       return address_in(&map) + input.below(sizeof map);
     case 1:
@@ -95,6 +96,8 @@ std::uintptr_t place(fuzz::Input& input) {
     case 5:
       return address_in(map.remote_frees + page) + input.below(sizeof *map.remote_frees);
     case 6:
+      return address_in(map.uses + page) + input.below(sizeof *map.uses);
+    case 7:
       return address_in(map.heaps + 1) + input.below(sizeof *map.heaps);
     default:
       return memory[0].begin + input.below(4096);  // headers, and the note

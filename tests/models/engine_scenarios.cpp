@@ -64,7 +64,7 @@ constexpr unsigned blocks_per_page = blocks_in_slab(tested, 1);
 struct Tables {
   std::array<ThreadHeap, heap_limit + 1> heaps;
   std::array<Span, page_limit> spans;
-  std::array<FreeBits, page_limit> free_bits;
+  std::array<SlabUse, page_limit> uses;
   std::array<RemoteFrees, page_limit> remote_frees;
   std::array<MapPage, page_limit> map;
 };
@@ -115,7 +115,9 @@ void make_first_tables() {
   page_map.page_count.store(page_limit);
   page_map.pages = tables.map.data();
   page_map.spans = tables.spans.data();
-  page_map.free_bits = tables.free_bits.data();
+  page_map.uses = tables.uses.data();
+  page_map.use_distance = static_cast<std::ptrdiff_t>(reinterpret_cast<std::byte*>(page_map.uses) -
+                                                      reinterpret_cast<std::byte*>(page_map.spans));
   page_map.remote_frees = tables.remote_frees.data();
   page_map.heaps = tables.heaps.data();
   page_map.lowest_block.store(page_map.base);
@@ -161,9 +163,9 @@ void begin() {
   }
   for (const unsigned page : slab_pages) {
     const std::string text = "slab " + std::to_string(page);
-    testing::name(&slab(page).used, 4, text + ".used");
     testing::name(&slab(page), sizeof(Span), text);
-    testing::name(&tables.free_bits[page], sizeof(FreeBits), text + ".free_bits");
+    testing::name(&tables.uses[page].used, 4, text + ".used");
+    testing::name(&tables.uses[page], sizeof(SlabUse), text + ".free_bits");
     testing::name(&tables.remote_frees[page].pending, 4, text + ".pending");
     testing::name(&tables.remote_frees[page].bits, 8, text + ".bits");
     testing::name(&tables.remote_frees[page], sizeof(RemoteFrees), text + ".remote_frees");
@@ -184,7 +186,7 @@ void make_span_in_use(Span& span) {
   span.state = SpanState::slab;
   span.size_class = tested_class;
   span.slab_blocks = blocks_per_page;
-  span.used.store(0, std::memory_order_relaxed);
+  span.arena.store(0, std::memory_order_relaxed);
 }
 
 // A slab of this many blocks; the program holds the first `live`.
@@ -592,7 +594,7 @@ void PageHeap::release(Span* span) noexcept {
   span->purged = 0;
   span->purged_blocks = 0;
   span->has_keys = false;
-  span->fast_free_threshold = unlisted;
+  use_of(*span).fast_free_threshold = unlisted;
   span->zeroed = false;
   span->previous = nullptr;
   for (unsigned i = 0; i < blocks_per_page; ++i) clear(block(page, i));

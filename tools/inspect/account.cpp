@@ -26,7 +26,8 @@ class Walk {
         by_{by},
         account_{account},
         map_{map},
-        spans_{process, image} {
+        spans_{process, image},
+        uses_{process, image} {
     heaps_.fill(image.heap_count() + std::size_t{1});
   }
 
@@ -66,14 +67,15 @@ class Walk {
     const bool asks_kernel = by_ == AccountBasis::kernel;
     const std::size_t resident = asks_kernel ? resident_bytes(page, 0, bytes) : 0;
     const Span* const span = spans_.at(page, pages);
-    if (span == nullptr) return false;
+    const engine::SlabUse* const use = uses_.at(page, 1);
+    if (span == nullptr || use == nullptr) return false;
     if (span->state != SpanState::slab || span->size_class != size_class || span->pages != pages) {
       account_.unclear += pages;
       return true;
     }
     const std::size_t present =
         asks_kernel ? resident : bytes - std::min(bytes, engine::purged_bytes_of(*span));
-    const std::uint32_t used = span->used.load(std::memory_order_relaxed);
+    const std::uint32_t used = use->used.load(std::memory_order_relaxed);
     const Heap* const heap = heap_of(entry);
     const Slab slab{page,
                     pages,
@@ -234,6 +236,7 @@ class Walk {
   std::size_t ended_bins_ = 0;
   Batches batches_;
   SpanWindow spans_;
+  UseWindow uses_;
   List<Heap> heaps_;
   List<Slab> with_pending_;  // of heaps with pending remote frees
 };

@@ -107,8 +107,8 @@ EngineImage::Tables EngineImage::tables() const {
   };
   return {{range(map().pages, page_count() * sizeof(engine::MapPage)),
            range(map().spans, page_count() * sizeof(engine::Span)),
-           range(map().free_bits, page_count() * sizeof(engine::FreeBits)),
-           range(map().more_free_bits, page_count() * sizeof(engine::FreeBits)),
+           range(map().uses, page_count() * sizeof(engine::SlabUse)),
+           range(map().more_free_bits, page_count() * sizeof(engine::MoreFreeBits)),
            range(map().remote_frees, page_count() * sizeof(engine::RemoteFrees)),
            range(map().heaps, (heap_count() + std::size_t{1}) * sizeof(engine::ThreadHeap))}};
 }

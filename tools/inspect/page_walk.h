@@ -8,16 +8,19 @@
 
 namespace ts {
 
-// Callers usually need a few scattered descriptors, or all in order. So a piece is as long as
-// an OS page, and one that begins near the end of the previous one is twice as long.
-class SpanWindow {
+// A table that has an element for each page, read piece by piece. Callers usually need a few
+// scattered elements, or all in order. So a piece is as long as an OS page, and one that begins near
+// the end of the previous one is twice as long.
+template <class Element, Element* engine::PageMap::*table>
+class TableWindow {
  public:
-  SpanWindow(const Process& process, const EngineImage& image) : process_{process}, image_{image} {}
+  TableWindow(const Process& process, const EngineImage& image)
+      : process_{process}, image_{image} {}
 
   // This many from the page's own on; null if there are not so many pages, or memory is unreadable.
-  const engine::Span* at(std::size_t page, std::size_t count) {
+  const Element* at(std::size_t page, std::size_t count) {
     const bool is_known = page >= first_ && page + count <= end_;
-    return is_known || read(page, count) ? &spans_[page - first_] : nullptr;
+    return is_known || read(page, count) ? &elements_[page - first_] : nullptr;
   }
 
  private:
@@ -28,22 +31,25 @@ class SpanWindow {
     length_ = is_sequential ? std::min(2 * length_, maximum) : minimum;
     first_ = page;
     end_ = pages - page < length_ ? pages : page + length_;
-    if (spans_.read(process_, address_in(image_.map().spans, first_), end_ - first_)) return true;
+    if (elements_.read(process_, address_in(image_.map().*table, first_), end_ - first_))
+      return true;
     end_ = first_;
     return false;
   }
 
-  static constexpr std::size_t minimum = 4096 / sizeof(engine::Span);
+  static constexpr std::size_t minimum = 4096 / sizeof(Element);
   static constexpr std::size_t maximum = 2048;
   static_assert(minimum >= engine::max_slab_pages);
 
   const Process& process_;
   const EngineImage& image_;
-  const Copy<engine::Span> spans_{maximum};
+  const Copy<Element> elements_{maximum};
   std::size_t first_ = 0;
   std::size_t end_ = 0;
   std::size_t length_ = minimum;
 };
+using SpanWindow = TableWindow<engine::Span, &engine::PageMap::spans>;
+using UseWindow = TableWindow<engine::SlabUse, &engine::PageMap::uses>;
 
 // All pages of a slab have the same beginning and the same entry except for keyless_bit, which may
 // be changing; `map` has at least `known` of them.

@@ -11,7 +11,7 @@ void unlink_large(ThreadHeap& arena, Span& span) noexcept TS_REQUIRES(arenas_loc
   check(link_to_it == &span, "an arena's large blocks are linked in both directions", &span);
   link_to_it = span.next;
   if (span.next != nullptr) span.next->previous = span.previous;
-  span.used.store(0, std::memory_order_relaxed);
+  span.arena.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -26,13 +26,13 @@ void hooks::large_block_begins(Span& span) noexcept {
   span.next = first;
   if (first != nullptr) first->previous = &span;
   arena.large_blocks = &span;
-  span.used.store(number_of(arena), std::memory_order_relaxed);
+  span.arena.store(number_of(arena), std::memory_order_relaxed);
 }
 
 void remove_large_block(Span& span) noexcept {
   const Guard guard{arenas_lock};
   // If this free races with the arena's end, that may have removed the block.
-  const std::uint32_t number = span.used.load(std::memory_order_relaxed);
+  const std::uint32_t number = span.arena.load(std::memory_order_relaxed);
   if (number != 0) unlink_large(page_map.heaps[number], span);
 }
 

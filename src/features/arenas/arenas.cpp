@@ -64,7 +64,7 @@ void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
     link = link_behind(slab);
     if (link != 0) prefetch_to_write(&queued_slab(link));
     slab.next_sparse = 0;
-    slab.fast_free_threshold = unlisted;
+    use_of(slab).fast_free_threshold = unlisted;
     retire_slab(slab);
   }
 }

@@ -45,9 +45,7 @@ bool is_step_full(const std::byte* step) noexcept {
     const PageMapEntry entry = page_map.pages[page].entry.load(std::memory_order_relaxed);
     if (!is_of_slab(entry)) continue;
     const SizeClass& c = size_class_of(entry);
-    if (c.slab_pages == 1)
-      bytes +=
-          std::size_t{page_map.spans[page].used.load(std::memory_order_relaxed)} * c.block_bytes;
+    if (c.slab_pages == 1) bytes += std::size_t{used(page_map.spans[page])} * c.block_bytes;
   }
   return bytes >= huge_page_bytes / 4 * 3;
 }

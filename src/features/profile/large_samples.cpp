@@ -43,14 +43,14 @@ bool is_hit(double length) noexcept {
     const Guard guard{samples_lock};
     weight = note_sample(p, bytes, block_bytes, interval, stack);
     if (weight == 0) return;
-    page_map.spans[page_of(p)].used.store(sample_mark, std::memory_order_relaxed);
+    page_map.spans[page_of(p)].arena.store(sample_mark, std::memory_order_relaxed);
     adapt_interval();
   }
   trace_alloc(p, bytes, weight);
 }
 
 void forget_large_sample(Span& span) noexcept {
-  span.used.store(0, std::memory_order_relaxed);
+  span.arena.store(0, std::memory_order_relaxed);
   forget_sample(large_block_of(span));
 }
 

@@ -46,7 +46,7 @@ void* allocate(std::size_t bytes) {
 ThreadHeap* owner_of(const void* p) {
   const engine::PageMapEntry entry = engine::entry_of(p);
   if (entry != engine::large_entry) return engine::heap_of(entry);
-  const std::uint32_t number = span_of(p).used.load();
+  const std::uint32_t number = span_of(p).arena.load();
   return number != 0 ? engine::page_map.heaps + number : nullptr;
 }
 

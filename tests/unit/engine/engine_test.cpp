@@ -483,7 +483,7 @@ TS_HEAP_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
     const std::size_t top = engine::PageHeapTest::top();
     return resident_pages(page_map.pages, page_map.pages + top) +
            resident_pages(page_map.spans, page_map.spans + top) +
-           resident_pages(page_map.free_bits, page_map.free_bits + top);
+           resident_pages(page_map.uses, page_map.uses + top);
   };
   constexpr std::size_t bytes = 15'000;  // a slab each
   std::vector<void*> blocks;

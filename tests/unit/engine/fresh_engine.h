@@ -167,7 +167,7 @@ inline void use_class_of(ThreadHeap& heap, std::size_t bytes) {
   flush_bin_of(heap, class_for(bytes));
 }
 
-inline std::uint32_t used_by(const Span& slab) { return slab.used.load(); }
+inline std::uint32_t used_by(const Span& slab) { return used(slab); }
 inline std::uint32_t pending_of(const Span& slab) {
   return engine::remote_frees_of(&slab).pending.load();
 }

@@ -391,7 +391,7 @@ TS_ENGINE_TEST(Slabs, AnEmptySlabThatLostABlockIsRetired) {
   flush_bin_of(heap, small_class);
   {
     const HeapHold hold{heap};
-    slab.used.store(0);
+    use_of(slab).used.store(0);
     EXPECT_FALSE(engine::relist_or_retire(heap, slab));
   }
 }

@@ -310,7 +310,7 @@ TS_ENGINE_TEST(HugePages, AStepMayBeFilledAWhileAfterTheNextOneBegan) {
   const auto set_used = [](std::size_t step, std::uint32_t (*used)(const engine::Span&)) {
     for (std::size_t i = 0; i < engine::pages_per_huge_page; ++i) {
       engine::Span& slab = engine::page_map.spans[step * engine::pages_per_huge_page + i];
-      slab.used.store(used(slab));
+      use_of(slab).used.store(used(slab));
     }
   };
   const auto none = [](const engine::Span&) { return 0U; };

@@ -147,7 +147,7 @@ const std::vector<Row>& engine_rows() {
          engine::samples.in_use.items[0].block = w.block(0);
        }},
       {"each large block with the mark is a sample",
-       [](Whole& w) { w.large->used.store(engine::sample_mark); }},
+       [](Whole& w) { w.large->arena.store(engine::sample_mark); }},
       {"spans tile the pages in use", [](Whole& w) { w.large->pages = 1 << 20; }},
       {"free neighbours of one kind are merged", [](Whole& w) { w.clean->zeroed = false; }},
       {"the last page of a free span agrees with the first",
@@ -169,7 +169,7 @@ const std::vector<Row>& engine_rows() {
       {"free spans are linked in both directions", [](Whole& w) { w.clean->previous = w.large; }},
 
       {"carved <= slab_blocks", [](Whole& w) { w.slab->carved = w.slab->slab_blocks + 1; }},
-      {"used + free blocks == slab_blocks", [](Whole& w) { w.slab->used.fetch_add(1); }},
+      {"used + free blocks == slab_blocks", [](Whole& w) { use_of(*w.slab).used.fetch_add(1); }},
       {"a block is free that was never taken, or is purged",
        [](Whole& w) {
          const std::uint32_t next = w.fresh->carved;
@@ -182,9 +182,9 @@ const std::vector<Row>& engine_rows() {
        }},
       {"free blocks have their keys, if the slab says so", [](Whole& w) { w.block(50)->key = 0; }},
       {"a slab is listed, if and only if it has blocks to give",
-       [](Whole& w) { w.slab->fast_free_threshold = unlisted; }},
+       [](Whole& w) { use_of(*w.slab).fast_free_threshold = unlisted; }},
       {"frees of a listed slab stop at its limits",
-       [](Whole& w) { w.slab->fast_free_threshold = 0; }},
+       [](Whole& w) { use_of(*w.slab).fast_free_threshold = 0; }},
       {"each page of a slab has its owner's number and its class",
        [](Whole& w) { w.entry(w.long_slab, 1).store(0); }},
       {"each page of a slab has the slab's beginning",
@@ -211,7 +211,7 @@ const std::vector<Row>& engine_rows() {
            engine::free_word_of(*w.slab, first / 64)
                .store(engine::lowest_bits(w.slab->slab_blocks - first) &
                       ~engine::remote_word_of(w.slab, first / 64).load());
-         w.slab->used.store(0);
+         use_of(*w.slab).used.store(0);
        }},
 
       {"a large block's first page has large_entry",
@@ -276,7 +276,7 @@ const std::vector<Row>& engine_rows() {
        }},
       {"each large block of an arena is in its list",
        [](Whole& w) { w.arena().large_blocks->next = nullptr; }},
-      {"each large block of an arena is in its list", [](Whole& w) { w.large->used = 1; }},
+      {"each large block of an arena is in its list", [](Whole& w) { w.large->arena = 1; }},
       {"the mark says whether a heap is abandoned",
        [](Whole&) { engine::any_abandoned.store(false); }},
   };

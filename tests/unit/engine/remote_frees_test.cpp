@@ -410,12 +410,12 @@ TS_ENGINE_TEST(Reclaim, NumbersThatDoNotFitAreLeftToTheOwner) {
   auto& last_word = engine::remote_word_of(slabs[0], blocks / 64);
   last_word.fetch_or(std::uint64_t{1} << 63);
   engine::remote_word_of(slabs[1], 0).fetch_and(~std::uint64_t{1});
-  slabs[2]->used.fetch_add(1);
+  use_of(*slabs[2]).used.fetch_add(1);
   EXPECT_FALSE(engine::reclaim_all());
   EXPECT_EQ(heaps.owner.slabs[size_class], 3U);
   last_word.fetch_and(~(std::uint64_t{1} << 63));
   engine::remote_word_of(slabs[1], 0).fetch_or(1);
-  slabs[2]->used.fetch_sub(1);
+  use_of(*slabs[2]).used.fetch_sub(1);
   EXPECT_TRUE(engine::reclaim_all());
   EXPECT_EQ(heaps.owner.slabs[size_class], 0U);
 }
