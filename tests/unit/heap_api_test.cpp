@@ -12,19 +12,25 @@ namespace {
 
 using namespace ts::testing::api;
 
-// Whole pages of [begin, begin + bytes) that are resident; unmapped ones are not.
-std::size_t resident_pages(const unsigned char* begin, std::size_t bytes) {
-  const std::uintptr_t first =
-      (reinterpret_cast<std::uintptr_t>(begin) + 4095) & ~std::uintptr_t{4095};
-  const std::uintptr_t end =
-      (reinterpret_cast<std::uintptr_t>(begin) + bytes) & ~std::uintptr_t{4095};
-  std::size_t resident = 0;
-  for (std::uintptr_t page = first; page < end; page += 4096) {
-    unsigned char in_core = 0;
-    if (::mincore(reinterpret_cast<void*>(page), 4096, &in_core) == 0) resident += in_core & 1U;
+// The whole pages of a range. Unmapped ones are not resident.
+struct Pages {
+  std::uintptr_t begin;
+  std::uintptr_t end;
+
+  Pages(const unsigned char* first, std::size_t bytes)
+      : begin((reinterpret_cast<std::uintptr_t>(first) + 4095) & ~std::uintptr_t{4095}),
+        end((reinterpret_cast<std::uintptr_t>(first) + bytes) & ~std::uintptr_t{4095}) {}
+
+  [[nodiscard]] std::size_t count() const { return (end - begin) / 4096; }
+  [[nodiscard]] std::size_t resident() const {
+    std::size_t found = 0;
+    for (std::uintptr_t page = begin; page < end; page += 4096) {
+      unsigned char in_core = 0;
+      if (::mincore(reinterpret_cast<void*>(page), 4096, &in_core) == 0) found += in_core & 1U;
+    }
+    return found;
   }
-  return resident;
-}
+};
 
 // ---- Every kind over every source ----
 
@@ -187,9 +193,10 @@ TEST_P(EveryHeap, DestroyGivesTheMemoryBack) {
     begin = static_cast<unsigned char*>(ts_heap_malloc(heap, bytes));
     ASSERT_NE(begin, nullptr);
     std::memset(begin, 1, bytes);
-    EXPECT_EQ(resident_pages(begin, bytes), bytes / 4096 - 1);
+    const Pages pages{begin, bytes};
+    EXPECT_EQ(pages.resident(), pages.count());
   }
-  EXPECT_LE(resident_pages(begin, bytes), 1U);
+  EXPECT_LE(Pages(begin, bytes).resident(), 1U);
 }
 
 TEST_P(EveryHeap, TrimGivesFreeMemoryBack) {
@@ -203,7 +210,7 @@ TEST_P(EveryHeap, TrimGivesFreeMemoryBack) {
   std::memset(behind, 2, 3000);
   ts_heap_free(heap, begin);
   EXPECT_EQ(ts_heap_trim(heap, 0), 1);
-  EXPECT_LE(resident_pages(begin, bytes), 1U);
+  EXPECT_LE(Pages(begin, bytes).resident(), 1U);
   for (int i = 0; i < 3000; ++i) ASSERT_EQ(static_cast<unsigned char*>(behind)[i], 2);
   EXPECT_EQ(ts_heap_check(heap), 1);
 }
