@@ -92,6 +92,7 @@ bool ProfileImage::read(const Process& process, const EngineImage& image, bool i
 // A sample freed in the meantime counts as its placeholder's slab does now.
 void ProfileImage::add_stranded(const Process& process, const EngineImage& image) {
   const Copy<engine::Span> slab{engine::max_slab_pages};
+  const Copy<engine::SlabUse> use{1};
   const std::size_t page_count = image.page_count();
   for (std::uint32_t i = 0; i < in_use_count_; ++i) {
     const engine::Sample& sample = in_use_[i];
@@ -105,7 +106,9 @@ void ProfileImage::add_stranded(const Process& process, const EngineImage& image
     const std::size_t count = std::min(engine::max_slab_pages, page_count - first);
     if (first > page || !slab.read(process, address_in(image.map().spans, first), count)) continue;
     if (slab->state != engine::SpanState::slab || slab->pages > count) continue;
-    engine::add_stranded(rows_[sample.row], sample, &slab[0]);
+    if (!use.read(process, address_in(image.map().uses, first), 1)) continue;
+    engine::add_stranded(rows_[sample.row], sample, &slab[0],
+                         use->used.load(std::memory_order_relaxed));
     pins_.add({first, sample.row});
   }
 }

@@ -30,8 +30,9 @@ class Copy {
     auto* const rows = reinterpret_cast<SampleRow*>(memory_);
     for (std::uint32_t i = 0; i < samples.in_use.count; ++i) {
       const Sample& sample = samples.in_use.items[i];
-      if (sample.placeholder != nullptr)
-        add_stranded(rows[sample.row], sample, slab_of(sample.placeholder));
+      if (sample.placeholder == nullptr) continue;
+      const Span* const slab = slab_of(sample.placeholder);
+      add_stranded(rows[sample.row], sample, slab, used(*slab));
     }
     source_.rows = rows;
     source_.row_count = samples.rows.count;

@@ -24,7 +24,9 @@ inline bool has_placeholder(std::size_t block_bytes, std::uint64_t interval) noe
 }
 
 // Adds to the row what the sample represents, according to its placeholder's slab, given the
-// descriptors of all the slab's pages. The owner may change them meanwhile.
-void add_stranded(SampleRow& row, const Sample& sample, const Span* slab) noexcept;
+// descriptors of all the slab's pages, perhaps copies, and its used blocks. The owner may change
+// them meanwhile.
+void add_stranded(SampleRow& row, const Sample& sample, const Span* slab,
+                  std::size_t used) noexcept;
 
 }  // namespace ts::engine

@@ -429,7 +429,8 @@ TS_ENGINE_TEST(SamplingTest, WhatASitePinsIsTheFreeRoomOfItsSlabs) {
         const engine::Sample& sample = samples.in_use.items[i];
         engine::SampleRow row = samples.rows.items[sample.row];
         ASSERT_NE(sample.placeholder, nullptr);
-        engine::add_stranded(row, sample, engine::slab_of(sample.placeholder));
+        const engine::Span* const slab = engine::slab_of(sample.placeholder);
+        engine::add_stranded(row, sample, slab, used(*slab));
         EXPECT_NEAR(row.stranded.squares, row.stranded.bytes * row.stranded.bytes, 1);
         estimate += row.stranded.bytes;
       }
