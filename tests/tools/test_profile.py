@@ -457,10 +457,10 @@ def test_bad_input(server, tmp_path, words, status, said):
 
 
 def test_force_overwrites(server, tmp_path):
-    told("set", server.pid, "PROFILE=16K")
     kept = tmp_path / "kept.pb"
     kept.write_text("kept")
-    assert take(tmp_path, "--force", "--output", kept, server.pid).returncode == 0
+    sampling = ("--seconds", 1, "--interval", "16K")
+    assert take(tmp_path, "--force", "--output", kept, *sampling, server.pid).returncode == 0
     assert read(kept).rows
 
 
