@@ -1,7 +1,7 @@
 // Detection and reports of misuse; cold code. What is detected, how, and by which call:
 //
 //   a block in a cache bin is freed      its key (block_list.h)            this free
-//   a block in its slab is freed         its key or its bit (SlabUse)     this free
+//   a block in its slab is freed         its key or its bit (SlabUse)      this free
 //   the owner's block is freed twice     the bit of its batch or slab      the later free, or when
 //   by other threads                     (remote_frees.h)                  the owner collects it
 //   a large block is freed twice         its page's map entry              this free

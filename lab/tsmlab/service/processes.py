@@ -26,7 +26,7 @@ LISTENING = "0A"
 # processor time that the server takes.
 SERIES_SECONDS, SERIES_SHARE = (0.1, 1.0), 0.004
 TREE_SECONDS, TREE_SHARE = (1.0, 4.0), 0.003
-FREE_SECONDS = 0.003  # of a processor: until then, always as often as that
+FREE_SECONDS = 0.003  # of a processor: until watching has taken that, memory's pauses are shortest
 # The kernel's totals for a process: user, system (ticks) and faults, including children that have
 # been waited for.
 STAT_FIELDS = {"user": (11, 13), "system": (12, 14), "faults": (7, 8, 9, 10)}
