@@ -7,8 +7,8 @@ import pytest
 from prompt import in_process, kept
 from refusals import mentions
 
+from tsmlab.commands import bench as verb
 from tsmlab.study import from_json
-from tsmlab.traces import workloads
 from tsmlab.traces.replay_results import replays_of
 
 FITS = ("lock-first", "lock-best", "lock-worst")
@@ -96,7 +96,7 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, t
 
 
 def test_a_corpus_is_benched_with_the_time_that_replay_tells(monkeypatch, trace, tmp_path, capfd):
-    monkeypatch.setattr(workloads, "corpus", lambda: trace.parent)
+    monkeypatch.setattr(verb, "corpus", lambda: trace.parent)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     bench = in_process("bench", capfd)
     _, *rows = bench("--traces", "--list", "trace-*").out.splitlines()
