@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-#include "native/trace/samples.h"
+#include "native/samples.h"
 #include "replay/load.h"
 #include "target.h"
 #include "trace/reader.h"

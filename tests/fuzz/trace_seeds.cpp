@@ -4,7 +4,7 @@
 #include <iterator>
 #include <string>
 
-#include "native/trace/samples.h"
+#include "native/samples.h"
 #include "trace/reader.h"
 
 int main(int argument_count, char** arguments) {

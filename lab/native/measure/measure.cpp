@@ -4,7 +4,6 @@
 // Python would report its own size for every small program. This one is static and a few hundred KB
 // small. A crash, a hang and a program that does not exist are results; repeating, comparing and
 // interpreting are up to the lab. lab/native/README.md describes every field of the line.
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -12,9 +11,8 @@
 #include <cerrno>
 
 #include "common/json_line.h"
-#include "launch/child.h"
+#include "launch/launch.h"
 #include "launch/options.h"
-#include "launch/report.h"
 #include "launch/tree_end.h"
 #include "measure/memory_sampler.h"
 #include "measure/preload_proof.h"
@@ -66,105 +64,79 @@ class Supervisor {
         preload_proof_{options, child.exec_ns} {}
 
   // Returns when no process is left (or none that can be ended).
-  void run();
+  void run() {
+    while (reap() && !end_.gives_up()) {
+      end_.pass_deadline_if_due();
+      const Nanoseconds now = now_ns();
+      if (preload_proof_.due_ns() <= now && !end_.root_ended()) preload_proof_.look(child.pid);
+      if (sampler_.due_ns() <= now) sampler_.sample(end_.tree());
+      end_.wait(
+          std::min(end_.root_ended() ? never_ns : preload_proof_.due_ns(), sampler_.due_ns()));
+    }
+  }
 
-  const TreeEnd& end() const { return end_; }
-  const Usage& usage() const { return usage_; }
-  const MemorySampler& sampler() const { return sampler_; }
-  const PreloadProof& preload_proof() const { return preload_proof_; }
+  void report(int descriptor) const {
+    JsonLine line{descriptor};
+    begin_report(line, "tsmalloc-measure/1", options, child, end_);
+    // The number, or null for a program that never ran.
+    const auto add_measured = [&line](const char* name, std::int64_t value) {
+      line.add_if(child.error_number == 0, name, value);
+    };
+    add_measured("pid", child.pid);
+    add_measured("wall_ns", end_.wall_ns());
+    add_measured("user_ns", usage_.user_ns);
+    add_measured("system_ns", usage_.system_ns);
+    add_measured("minor_faults", usage_.minor_faults);
+    add_measured("major_faults", usage_.major_faults);
+    add_measured("voluntary_switches", usage_.voluntary_switches);
+    add_measured("involuntary_switches", usage_.involuntary_switches);
+    // Both are high-water marks of single processes. The kernel keeps the one reported at the end in
+    // per-CPU parts, so it can lag behind the one that it adds up exactly when it is sampled.
+    add_measured("peak_rss_bytes", std::max(usage_.peak_rss_bytes, sampler_.process_peak_bytes()));
+    line.add_unless_negative("tree_peak_rss_bytes", sampler_.tree_peak_resident_bytes());
+    line.add_unless_negative("tree_peak_pss_bytes", sampler_.tree_peak_proportional_bytes());
+    line.add("samples", sampler_.samples());
+    line.begin_list("preloaded");
+    for (std::size_t i = 0; i < options.preload_count; ++i) {
+      line.begin_object();
+      line.add_text("path", options.preloads[i].path);
+      if (preload_proof_.verdict(i) == Mapped::unknown) {
+        line.add_null("mapped");
+      } else {
+        line.add_bool("mapped", preload_proof_.verdict(i) == Mapped::yes);
+      }
+      line.end_object();
+    }
+    line.end_list();
+    line.add("sampling_ns", sampler_.cost_ns() + preload_proof_.cost_ns());
+    if (sampling.series_points > 0) {
+      line.begin_list("series");
+      for (const auto& point : sampler_.tree_resident().points()) {
+        line.add_row(point.time_ns, point.bytes);
+      }
+      line.end_list();
+    }
+    finish_report(line);
+  }
 
  private:
-  bool reap();  // false when there is no child left
-  void run_due_checks();
+  // False when there is no child left.
+  bool reap() {
+    int status = 0;
+    rusage usage{};
+    pid_t ended = 0;
+    while ((ended = wait4(-1, &status, WNOHANG, &usage)) > 0) {
+      usage_.add(usage);
+      end_.note_end(ended == child.pid, status);
+    }
+    return ended == 0;  // otherwise ECHILD
+  }
 
   TreeEnd end_;
   Usage usage_;
   MemorySampler sampler_;
   PreloadProof preload_proof_;
 };
-
-bool Supervisor::reap() {
-  int status = 0;
-  rusage usage{};
-  pid_t ended = 0;
-  while ((ended = wait4(-1, &status, WNOHANG, &usage)) > 0) {
-    usage_.add(usage);
-    end_.note_end(ended == child.pid, status);
-  }
-  return ended == 0;  // otherwise ECHILD
-}
-
-void Supervisor::run_due_checks() {
-  const Nanoseconds now = now_ns();
-  if (preload_proof_.due_ns() <= now && !end_.root_ended()) preload_proof_.look(child.pid);
-  if (sampler_.due_ns() <= now) sampler_.sample(end_.tree());
-}
-
-void Supervisor::run() {
-  while (reap() && !end_.gives_up()) {
-    end_.pass_deadline_if_due();
-    run_due_checks();
-    end_.wait(std::min(end_.root_ended() ? never_ns : preload_proof_.due_ns(), sampler_.due_ns()));
-  }
-}
-
-// The number, or null for a program that never ran.
-void add_measured(JsonLine& line, const char* name, std::int64_t value) {
-  line.add_if(child.error_number == 0, name, value);
-}
-
-void write_usage(JsonLine& line, const Usage& usage) {
-  add_measured(line, "user_ns", usage.user_ns);
-  add_measured(line, "system_ns", usage.system_ns);
-  add_measured(line, "minor_faults", usage.minor_faults);
-  add_measured(line, "major_faults", usage.major_faults);
-  add_measured(line, "voluntary_switches", usage.voluntary_switches);
-  add_measured(line, "involuntary_switches", usage.involuntary_switches);
-}
-
-void write_memory(JsonLine& line, const Usage& usage, const MemorySampler& sampler) {
-  // Both are high-water marks of single processes. The kernel keeps the one reported at the end in
-  // per-CPU parts, so it can lag behind the one that it adds up exactly when it is sampled.
-  add_measured(line, "peak_rss_bytes",
-               std::max(usage.peak_rss_bytes, sampler.process_peak_bytes()));
-  line.add_unless_negative("tree_peak_rss_bytes", sampler.tree_peak_resident_bytes());
-  line.add_unless_negative("tree_peak_pss_bytes", sampler.tree_peak_proportional_bytes());
-  line.add("samples", sampler.samples());
-}
-
-void write_preloads(JsonLine& line, const PreloadProof& proof) {
-  line.begin_list("preloaded");
-  for (std::size_t i = 0; i < options.preload_count; ++i) {
-    line.begin_object();
-    line.add_text("path", options.preloads[i].path);
-    if (proof.verdict(i) == Mapped::unknown) {
-      line.add_null("mapped");
-    } else {
-      line.add_bool("mapped", proof.verdict(i) == Mapped::yes);
-    }
-    line.end_object();
-  }
-  line.end_list();
-}
-
-void write_series(JsonLine& line, const Series& series) {
-  line.begin_list("series");
-  for (const Series::Point& point : series.points()) line.add_row(point.time_ns, point.bytes);
-  line.end_list();
-}
-
-void write_report(int descriptor, const Supervisor& supervisor) {
-  JsonLine line{descriptor};
-  begin_report(line, "tsmalloc-measure/1", options, child, supervisor.end());
-  add_measured(line, "pid", child.pid);
-  add_measured(line, "wall_ns", supervisor.end().wall_ns());
-  write_usage(line, supervisor.usage());
-  write_memory(line, supervisor.usage(), supervisor.sampler());
-  write_preloads(line, supervisor.preload_proof());
-  line.add("sampling_ns", supervisor.sampler().cost_ns() + supervisor.preload_proof().cost_ns());
-  if (sampling.series_points > 0) write_series(line, supervisor.sampler().tree_resident());
-  finish_report(line);
-}
 
 constexpr ToolHelp help = {
     .purpose =
@@ -195,17 +167,10 @@ int measure(int argument_count, char** arguments) {
   parse_options(argument_count, arguments, help, own_options, options);
   ProcessTree::require_kernel_support();
   const int output = open_output(options);
-  ChildSetup setup;
-  const bool is_ready =
-      open_redirections(options, setup, child);  // may wait for a FIFO, so Ctrl-C must still work
-  setup.original_signal_mask = block_awaited_signals();
-  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-    fail_internal("cannot become a child subreaper", errno);
-  }
-  if (is_ready) start_child(options, setup, child);
+  launch(options, child);
   static Supervisor supervisor;
   if (child.error_number == 0) supervisor.run();
-  write_report(output, supervisor);
+  supervisor.report(output);
   return 0;
 }
 

@@ -24,7 +24,7 @@ struct OwnPage {
 // release when stored, acquire when read: the ring is mapped.
 [[gnu::visibility("hidden")]] extern constinit std::atomic<Ring*> own_ring;
 
-// What the program has forbidden itself, so that doing it would kill it; see lifecycle.cpp.
+// What the program has forbidden itself, so that doing it would kill it; see image.cpp.
 // relaxed: it is forbidden in the thread that asks.
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> may_read_clock;
 [[gnu::visibility("hidden")]] extern constinit std::atomic<bool> may_call_system;
@@ -43,8 +43,6 @@ inline ImagePlace* own_image() {
 // In the child after a fork. fork_number: 0 if the parent has not announced it.
 void begin_child(std::uint32_t fork_number);
 
-bool is_own_process();
-
 // This process and its children record no more: the collector is gone.
 void stop_recording();
 
@@ -60,22 +58,5 @@ inline std::uint64_t read_clock() {
 #endif
   return read_clock_slow();
 }
-
-// --- between beginning and end: forks, threads that come and go, what the image forbids itself ---
-//
-// A replay needs to know the creator of each image and thread, and the collector how an image
-// ended. Nothing is missed for good: a child forked, or a thread started, without our knowledge
-// (clone, timers, thrd_create within libc) is noticed at its first event.
-
-// Once, when the image has begun, on its first thread.
-void watch_lifecycle();
-// The same in a forked child, which has inherited most of it.
-void watch_lifecycle_in_child();
-
-// threads.cpp
-void watch_threads();
-void watch_threads_in_child();
-// The calling thread's end must be noticed.
-void watch_own_end();
 
 }  // namespace ts::record

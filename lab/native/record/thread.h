@@ -139,7 +139,16 @@ void note_ignored(ImagePlace& image);
 // Gives the calling thread a number, if its creator has not.
 void enrol(ImagePlace& image);
 
-// It writes no more into its chunk.
-void leave_chunk();
+// --- births and ends of threads ---
+//
+// A thread's beginning is an event of its creator, drawn before the thread exists, so it comes
+// before all that the thread does. Its end is drawn in the last but one round of thread-specific
+// destructors. If another destructor allocates after that, the event belongs to a thread without a
+// past, created by the one that has ended: so nothing is lost, and no thread acts after its end.
+
+// Once, when the image has begun, on its first thread; and the same in a forked child, which has
+// inherited most of it.
+void watch_threads();
+void watch_threads_in_child();
 
 }  // namespace ts::record

@@ -8,14 +8,64 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/system.h"
 #include "replay/address_log.h"
-#include "replay/clock.h"
 #include "replay/content.h"
 #include "replay/plan.h"
-#include "replay/slot.h"
 #include "replay/threads.h"
+#include "replay/waiting.h"
 
 namespace ts::replay {
+
+// A clock for single calls, which take some ten nanoseconds.
+//
+// clock_gettime takes as long as a good malloc. On x86-64, the time stamp counter is read directly
+// if it runs at one rate on all processors; otherwise the system's clock is used. Every latency
+// includes the cost of reading it.
+
+class Clock {
+ public:
+  // Determines which clock there is, and its rate (takes some milliseconds).
+  void calibrate() {
+    has_counter_ = has_invariant_counter();
+    if (!has_counter_) return;
+    const Nanoseconds begin_ns = now_ns();
+    const std::uint64_t begin = now();
+    Nanoseconds end_ns = begin_ns;
+    while (end_ns - begin_ns < 20 * ns_per_ms) end_ns = now_ns();
+    ns_per_tick_ = static_cast<double>(end_ns - begin_ns) / static_cast<double>(now() - begin);
+  }
+
+  // The following call does not begin before; the previous call has ended.
+  std::uint64_t now() const {
+#if defined(__x86_64__)
+    if (has_counter_) {
+      __builtin_ia32_lfence();
+      const std::uint64_t ticks = __builtin_ia32_rdtsc();
+      __builtin_ia32_lfence();
+      return ticks;
+    }
+#endif
+    return static_cast<std::uint64_t>(now_ns());
+  }
+
+  std::uint64_t to_ns(std::uint64_t ticks) const {
+    return static_cast<std::uint64_t>(to_exact_ns(ticks));
+  }
+
+  double to_exact_ns(std::uint64_t ticks) const {
+    return static_cast<double>(ticks) * ns_per_tick_;
+  }
+
+  const char* source() const { return has_counter_ ? "tsc" : "monotonic"; }
+
+ private:
+  bool has_counter_ = false;
+  double ns_per_tick_ = 1;
+};
+
+using plan::Kind;
+using plan::Operation;
 
 class Calls {
  public:
@@ -24,15 +74,13 @@ class Calls {
       : content_{content}, clock_{clock}, slots_{slots}, log_{log} {}
 
   // Returns the change in live bytes.
-  std::int64_t make(ThreadRun& thread, const plan::Operation& operation) const {
-    const auto kind = static_cast<plan::Kind>(operation.kind);
-    ++thread.calls[operation.kind];
-    if (kind == plan::Kind::refused) return refused(thread, operation);
+  std::int64_t make(ThreadRun& thread, const Operation& operation) const {
+    thread.totals.add(operation.kind, operation.size);
+    if (operation.kind == Kind::refused) return refused(thread, operation);
+    if (operation.kind == Kind::free) return release(thread, operation.slot);
     Slot& slot = slots_[operation.slot];
-    if (kind == plan::Kind::free) return release(thread, operation.slot);
-    thread.bytes[operation.kind] += operation.size;
-    if (kind == plan::Kind::realloc) return resize(thread, slot, operation);
-    void* const block = timed(thread, kind, [&] { return allocate(operation); });
+    if (operation.kind == Kind::realloc) return resize(thread, slot, operation);
+    void* const block = timed(thread, operation.kind, [&] { return allocate(operation); });
     slot.set(block, operation.size);
     if (block == nullptr) {
       ++thread.null_results;
@@ -49,8 +97,8 @@ class Calls {
     Slot& slot = slots_[number];
     void* const block = slot.pointer();
     const std::uint64_t size = slot.size();
-    constexpr auto kind = plan::Kind::free;
-    thread.bytes[static_cast<std::size_t>(kind)] += size;
+    constexpr auto kind = Kind::free;
+    thread.totals.bytes[static_cast<std::size_t>(kind)] += size;
     if (block == nullptr) return 0;  // it has never been granted
     if (content_.is_verified()) check(thread, block, size, size, number, kind);
     if (log_ != nullptr) log_->add(block, 0, thread.number);
@@ -62,13 +110,19 @@ class Calls {
     return -static_cast<std::int64_t>(size);
   }
 
+  // Order matters: the same addresses in another order give another sum.
+  static std::uint64_t combine(std::uint64_t sum, std::uint64_t value) {
+    const std::uint64_t mixed = (sum ^ value) * 0x9e37'79b9'7f4a'7c15;
+    return mixed ^ (mixed >> 32);
+  }
+
  private:
-  static void* allocate(const plan::Operation& operation) {
+  static void* allocate(const Operation& operation) {
     const std::size_t size = operation.size;
-    switch (static_cast<plan::Kind>(operation.kind)) {
-      case plan::Kind::calloc:
+    switch (operation.kind) {
+      case Kind::calloc:
         return std::calloc(1, size);
-      case plan::Kind::aligned: {
+      case Kind::aligned: {
         void* block = nullptr;
         const std::size_t alignment = std::size_t{1} << operation.log2_alignment;
         const std::size_t granted = alignment < sizeof(void*) ? sizeof(void*) : alignment;
@@ -80,7 +134,7 @@ class Calls {
   }
 
   template <class Call>
-  void* timed(ThreadRun& thread, plan::Kind kind, Call&& call) const {
+  void* timed(ThreadRun& thread, Kind kind, Call&& call) const {
     Latency* const latency = thread.resources->latency;
     if (latency == nullptr) return call();
     const std::uint64_t begin = clock_.now();
@@ -90,8 +144,8 @@ class Calls {
     return block;
   }
 
-  std::int64_t resize(ThreadRun& thread, Slot& slot, const plan::Operation& operation) const {
-    constexpr auto kind = plan::Kind::realloc;
+  std::int64_t resize(ThreadRun& thread, Slot& slot, const Operation& operation) const {
+    constexpr auto kind = Kind::realloc;
     void* const old = slot.pointer();
     const std::uint64_t old_size = old != nullptr ? slot.size() : 0;  // null: never granted
     const bool is_checked = content_.is_verified() && old != nullptr;
@@ -112,11 +166,10 @@ class Calls {
     return static_cast<std::int64_t>(operation.size) - static_cast<std::int64_t>(old_size);
   }
 
-  std::int64_t refused(ThreadRun& thread, const plan::Operation& operation) const {
-    thread.bytes[operation.kind] += operation.size;
+  std::int64_t refused(ThreadRun& thread, const Operation& operation) const {
     const bool is_cut = (operation.flags & plan::flag_cut) != 0;
     const std::size_t size = is_cut ? std::size_t{PTRDIFF_MAX} : std::size_t{operation.size};
-    void* const block = timed(thread, plan::Kind::refused, [size] { return std::malloc(size); });
+    void* const block = timed(thread, Kind::refused, [size] { return std::malloc(size); });
     if (block != nullptr) {
       ++thread.granted;
       std::free(block);
@@ -129,16 +182,16 @@ class Calls {
     thread.checksum = combine(thread.checksum, reinterpret_cast<std::uintptr_t>(block));
   }
 
-  void check_new(ThreadRun& thread, void* block, const plan::Operation& operation) const {
-    const auto kind = static_cast<plan::Kind>(operation.kind);
+  void check_new(ThreadRun& thread, void* block, const Operation& operation) const {
+    const Kind kind = operation.kind;
     // A block of up to 8 bytes needs no more than their alignment.
     std::uint64_t alignment = operation.size < 16 ? 8 : 16;
-    if (kind == plan::Kind::aligned) alignment = std::uint64_t{1} << operation.log2_alignment;
+    if (kind == Kind::aligned) alignment = std::uint64_t{1} << operation.log2_alignment;
     if ((reinterpret_cast<std::uintptr_t>(block) & (alignment - 1)) != 0) {
       ++thread.misaligned;
       fault(thread, block, operation.size, intact, kind);
     }
-    if (kind != plan::Kind::calloc) return;
+    if (kind != Kind::calloc) return;
     const std::uint64_t wrong = Content::check_zero(block, operation.size);
     if (wrong == intact) return;
     ++thread.corrupt;
@@ -146,7 +199,7 @@ class Calls {
   }
 
   void check(ThreadRun& thread, const void* block, std::uint64_t written, std::uint64_t kept,
-             std::uint32_t slot, plan::Kind kind) const {
+             std::uint32_t slot, Kind kind) const {
     const std::uint64_t wrong = content_.check(block, written, kept, slot);
     if (wrong == intact) return;
     ++thread.corrupt;
@@ -154,20 +207,12 @@ class Calls {
   }
 
   static void fault(ThreadRun& thread, const void* block, std::uint64_t size, std::uint64_t offset,
-                    plan::Kind kind) {
+                    Kind kind) {
     if (thread.fault.address != 0) return;
     thread.fault = {thread.next,   size, offset, reinterpret_cast<std::uintptr_t>(block),
                     thread.number, kind};
   }
 
- public:
-  // Order matters: the same addresses in another order give another sum.
-  static std::uint64_t combine(std::uint64_t sum, std::uint64_t value) {
-    const std::uint64_t mixed = (sum ^ value) * 0x9e37'79b9'7f4a'7c15;
-    return mixed ^ (mixed >> 32);
-  }
-
- private:
   Content content_;
   const Clock& clock_;
   Slot* slots_;

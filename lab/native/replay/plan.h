@@ -11,7 +11,7 @@
 //   as the first `after` epochs are done, that is, left by all threads with operations in them. A
 //   fork is an epoch of its own that waits for all earlier ones, and that all later ones wait for:
 //   so the child finds exactly the objects that it found when it was recorded.
-// - `start` creates a thread when the first `turn` ends of threads have happened.
+// - `thread_begin` creates a thread when the first `turn` ends of threads have happened.
 //
 // The recorded order satisfies all of these, so they cannot form a cycle: whatever order a replay
 // takes, some thread can always continue.
@@ -20,30 +20,23 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trace/format.h"
+
 namespace ts::plan {
 
 inline constexpr std::uint32_t none = 0xffff'ffff;  // no image, no thread, no operation
 
-enum class Kind : std::uint8_t {
-  // Calls, as in a trace (trace::Kind). slot: of the object.
-  malloc,
-  calloc,
-  aligned,
-  realloc,  // size: the new one
-  free,     // size: 0
-  refused,  // an allocation that got no memory when it was recorded; it has no slot
-  // These are no calls, and a quantum does not count them.
-  start,  // slot: the thread that begins; turn: how many ends must have happened
-  end,    // the thread's last operation
-  fork,   // slot: the child's place in the table of images, or `none` if nothing of it is known
-};
+// Of an operation, as of a trace's event. These are no calls, and a quantum does not count them:
+//
+//   thread_begin  its creator's. slot: the thread that begins; turn: how many ends must have happened
+//   thread_end    the thread's last operation
+//   fork          slot: the child's place in the table of images, or `none` if nothing of it is known
+using trace::Kind;
 inline constexpr std::size_t call_kinds = 6;
-inline constexpr const char* kind_names[] = {"malloc",  "calloc", "aligned", "realloc", "free",
-                                             "refused", "start",  "end",     "fork"};
-inline constexpr bool is_call(Kind kind) { return static_cast<std::size_t>(kind) < call_kinds; }
+inline constexpr bool is_call(Kind kind) { return kind <= Kind::refused; }
 
 inline constexpr std::uint64_t max_bytes = (std::uint64_t{1} << 40) - 1;  // of one object
-inline constexpr std::uint32_t turn_mask = 0x7fff'ffff;  // turns count modulo 2^31; see slot.h
+inline constexpr std::uint32_t turn_mask = 0x7fff'ffff;  // turns count modulo 2^31; see waiting.h
 
 // Flags of an operation.
 inline constexpr std::uint16_t flag_shared = 1;  // has a turn
@@ -51,11 +44,11 @@ inline constexpr std::uint16_t flag_waits = 2;   // must look at the turn before
 inline constexpr std::uint16_t flag_cut = 4;     // of `refused`: more than max_bytes were asked for
 
 struct Operation {
-  std::uint64_t size : 40;
-  std::uint64_t kind : 4;
+  std::uint64_t size : 40;  // of realloc the new one, of free 0
+  Kind kind : 4;
   std::uint64_t log2_alignment : 6;  // of `aligned`
   std::uint64_t flags : 14;
-  std::uint32_t slot;
+  std::uint32_t slot;  // of the object; a refused request has none
   std::uint32_t turn;
   std::uint32_t thread;
   std::uint32_t next;  // of the same thread; none: it is the last
@@ -78,6 +71,11 @@ struct Epoch {
 struct Totals {
   std::uint64_t calls[call_kinds];
   std::uint64_t bytes[call_kinds];  // requested; of realloc the new sizes, of free the freed ones
+
+  void add(Kind kind, std::uint64_t size) {
+    ++calls[static_cast<std::size_t>(kind)];
+    bytes[static_cast<std::size_t>(kind)] += size;
+  }
 };
 
 // One process. The first is the one that replay begins as; the others are its forked descendants.

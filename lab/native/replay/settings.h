@@ -1,5 +1,4 @@
-// The settings of a replay, and its command line. All errors in a request are found before anything
-// runs.
+// The settings of a replay.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +6,7 @@
 #include "common/system.h"
 #include "replay/content.h"
 #include "replay/load.h"
-#include "replay/schedule/schedule.h"
-#include "replay/schedule/tickets.h"
+#include "replay/schedule.h"
 
 namespace ts::replay {
 
@@ -26,6 +24,7 @@ struct Settings {
   Discipline discipline = Discipline::round_robin;  // for `scheduled`
   std::uint64_t quantum = 100;                      // calls
   std::uint64_t seed = 1;
+  Tickets tickets;
   Touch touch = Touch::page;
   bool verify = false;
   bool latency = false;
@@ -41,10 +40,6 @@ struct Request {
   std::uint64_t frames = 0;         // how often to query which pages are resident
   Settings settings;
   plan::LoadSettings load;
-  Tickets tickets;
 };
-
-// Exits if the arguments are wrong, or ask for help.
-void parse_request(int argument_count, char** arguments, Request& request);
 
 }  // namespace ts::replay

@@ -9,9 +9,11 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "record/collector/object_map.h"
+#include "record/collector/trace_sink.h"
 #include "record/ring.h"
 #include "trace/format.h"
 #include "trace/slots.h"
@@ -19,18 +21,8 @@
 
 namespace ts::record {
 
-// Receives the trace; trace_sink.h has the one that writes it.
-class Sink {
- public:
-  Sink() = default;
-  Sink(const Sink&) = delete;
-  Sink& operator=(const Sink&) = delete;
-  virtual ~Sink() = default;
-
-  virtual std::uint32_t begin_image(const trace::Image& image) = 0;  // its number
-  virtual void add(std::uint32_t image, const trace::Event& event) = 0;
-  virtual void end_image(std::uint32_t image, trace::End end, std::uint64_t end_ns) = 0;
-};
+using trace::Event;
+using trace::Kind;
 
 struct RawEvent {
   RawKind kind = RawKind::malloc;
@@ -43,8 +35,12 @@ struct RawEvent {
   std::uint64_t time_ns = 0;       // since the image began
 };
 
-// Records that were no events, or other events than they claim.
-struct Anomalies {
+struct Sums {
+  std::uint64_t events = 0;
+  std::uint64_t objects = 0;
+  std::uint64_t frees = 0;
+  std::uint32_t threads = 1;  // the first one has no birth
+  // Records that were no events, or other events than they claim.
   std::uint64_t unknown_frees = 0;    // of blocks whose allocation was not recorded
   std::uint64_t unknown_resizes = 0;  // likewise; recorded as allocations
   std::uint64_t missed_frees = 0;     // addresses returned again without a free; one is recorded
@@ -55,23 +51,60 @@ class EventTranslator {
  public:
   // For image `number`, which has begun in the sink. A forked child begins with its parent's map
   // and slots, other images with nothing.
-  EventTranslator(Sink& sink, std::uint32_t number, ObjectMap inherited = {},
-                  std::uint32_t first_slot = 0);
+  EventTranslator(TraceSink& sink, std::uint32_t number, ObjectMap inherited = {},
+                  std::uint32_t first_slot = 0)
+      : sink_{&sink}, number_{number}, objects_{std::move(inherited)}, slots_{first_slot} {}
 
   // Records in ticket order, of all kinds but fork.
-  void add(const RawEvent& raw);
+  void add(const RawEvent& raw) {
+    switch (raw.kind) {
+      case RawKind::malloc:
+        return allocate(raw, Kind::malloc);
+      case RawKind::calloc:
+        return allocate(raw, Kind::calloc);
+      case RawKind::aligned:
+        return allocate(raw, Kind::aligned);
+      case RawKind::free:
+        return release(raw);
+      case RawKind::leave:
+        return leave(raw);
+      case RawKind::resize:
+        return resize(raw);
+      case RawKind::refused:
+        return emit(raw, Kind::refused, {}, raw.size);
+      case RawKind::thread_begin:
+        return begin_thread(raw);
+      case RawKind::thread_end:
+        return end_thread(raw);
+      case RawKind::fork:
+        return;  // fork() below
+    }
+  }
 
   // The image forks: the event, and what the child begins with.
-  EventTranslator fork(const RawEvent& raw, trace::Image child);
+  EventTranslator fork(const RawEvent& raw, trace::Image child) {
+    const std::uint32_t thread = thread_of(raw);
+    child.parent = number_;
+    child.birth = trace::Birth::fork;
+    child.fork_event = sums_.events;
+    Event event;
+    event.time_ns = raw.time_ns;
+    event.slot = sink_->begin_image(child);
+    event.thread = thread;
+    event.kind = Kind::fork;
+    write(event);
+    return EventTranslator{*sink_, event.slot, objects_, slots_.count()};
+  }
 
-  void conclude(trace::End end, std::uint64_t end_ns);
+  void conclude(trace::End end, std::uint64_t end_ns) {
+    for (const auto& [ticket, left] : leaving_) {
+      if (left.object != unknown) ++sums_.unfinished;
+    }
+    sink_->end_image(number_, end, end_ns);
+  }
 
   std::uint32_t number() const { return number_; }
-  std::uint64_t events() const { return events_; }
-  std::uint64_t objects() const { return objects_made_; }
-  std::uint64_t frees() const { return frees_; }
-  std::uint32_t threads() const { return threads_; }
-  const Anomalies& anomalies() const { return anomalies_; }
+  const Sums& sums() const { return sums_; }
 
  private:
   static constexpr std::uint32_t not_started = UINT32_MAX;
@@ -91,34 +124,146 @@ class EventTranslator {
     std::uint64_t time_ns;
   };
 
-  bool is_alive(std::uint64_t raw_thread) const;
-  std::uint32_t thread_of(const RawEvent& raw);
-  std::uint32_t start_thread(std::uint32_t raw_thread, std::uint32_t creator,
-                             std::uint64_t time_ns);
-  void begin_thread(const RawEvent& raw);
-  void end_thread(const RawEvent& raw);
-  void allocate(const RawEvent& raw, trace::Kind kind);
-  void settle_at(const RawEvent& raw, std::uint64_t object);
-  void emit_free(const RawEvent& raw, std::uint64_t object);
-  void release(const RawEvent& raw);
-  void leave(const RawEvent& raw);
-  void resize(const RawEvent& raw);
-  void emit(const RawEvent& raw, trace::Kind kind, trace::Slot slot, std::uint64_t size);
-  void write(const trace::Event& event);
+  bool is_alive(std::uint64_t raw_thread) const {
+    return raw_thread < thread_numbers_.size() && thread_numbers_[raw_thread] != not_started;
+  }
 
-  Sink* sink_;
+  // A number that was not announced belongs to a thread whose beginning was lost. An ended thread no
+  // longer counts: a thread with its number is a new one.
+  std::uint32_t thread_of(const RawEvent& raw) {
+    if (is_alive(raw.thread)) return thread_numbers_[raw.thread];
+    return raw.thread < trace::max_threads ? start_thread(raw.thread, 0, raw.time_ns) : 0;
+  }
+
+  std::uint32_t start_thread(std::uint32_t raw_thread, std::uint32_t creator,
+                             std::uint64_t time_ns) {
+    if (raw_thread >= thread_numbers_.size()) {
+      thread_numbers_.resize(raw_thread + 1, not_started);
+      last_numbers_.resize(raw_thread + 1, 0);
+    }
+    const std::uint32_t number = sums_.threads++;
+    thread_numbers_[raw_thread] = number;
+    last_numbers_[raw_thread] = number;
+    Event event;
+    event.time_ns = time_ns;
+    event.slot = creator;
+    event.thread = number;
+    event.kind = Kind::thread_begin;
+    write(event);
+    return number;
+  }
+
+  void begin_thread(const RawEvent& raw) {
+    if (is_alive(raw.address) || raw.address >= trace::max_threads) return;
+    const auto thread = static_cast<std::uint32_t>(raw.address);
+    const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is none
+    // The creator may itself have ended, but it did have a number.
+    const bool is_creator_known = raw.size > 0 && creator < last_numbers_.size();
+    start_thread(thread, is_creator_known ? last_numbers_[creator] : 0, raw.time_ns);
+  }
+
+  void end_thread(const RawEvent& raw) {
+    if (!is_alive(raw.address)) return;
+    const auto thread = static_cast<std::uint32_t>(raw.address);
+    Event event;
+    event.time_ns = raw.time_ns;
+    event.thread = thread_numbers_[thread];
+    event.kind = Kind::thread_end;
+    write(event);
+    slots_.end_thread(event.thread, sums_.events);
+    thread_numbers_[thread] = not_started;
+  }
+
+  void allocate(const RawEvent& raw, Kind kind) {
+    const trace::Slot slot = slots_.take(thread_of(raw), sums_.events);
+    settle_at(raw, object_in(slot));
+    ++sums_.objects;
+    emit(raw, kind, slot, raw.size);
+  }
+
+  // Before an object can exist there, any earlier one must have been freed.
+  void settle_at(const RawEvent& raw, std::uint64_t object) {
+    if (const auto former = objects_.put(raw.address, object)) {
+      ++sums_.missed_frees;
+      emit_free(raw, *former);
+    }
+  }
+
+  void emit_free(const RawEvent& raw, std::uint64_t object) {
+    ++sums_.frees;
+    emit(raw, Kind::free, slot_of(object), 0);
+    slots_.give_back(slot_of(object), thread_of(raw), sums_.events);
+  }
+
+  void release(const RawEvent& raw) {
+    if (const auto object = objects_.take(raw.address)) {
+      emit_free(raw, *object);
+    } else {
+      ++sums_.unknown_frees;
+    }
+  }
+
+  void leave(const RawEvent& raw) {
+    leaving_[raw.ticket] = {.object = objects_.take(raw.address).value_or(unknown),
+                            .address = raw.address,
+                            .time_ns = raw.time_ns};
+  }
+
+  // Only now is it known whether the block moved, was freed (resized to nothing), or stayed as it was
+  // because nothing larger was available.
+  void resize(const RawEvent& raw) {
+    Leaving left{.object = unknown, .address = 0, .time_ns = raw.time_ns};
+    if (const auto found = leaving_.find(raw.leave_ticket); found != leaving_.end()) {
+      left = found->second;
+      leaving_.erase(found);
+    }
+    RawEvent event = raw;
+    event.time_ns = left.time_ns;
+    const bool is_known = left.object != unknown;
+    if (raw.address != 0) {
+      if (is_known) {
+        settle_at(event, left.object);
+        emit(event, Kind::realloc, slot_of(left.object), raw.size);
+      } else {
+        ++sums_.unknown_resizes;
+        allocate(event, Kind::malloc);
+      }
+    } else if (raw.size != 0) {
+      if (is_known) objects_.put(left.address, left.object);
+      emit(event, Kind::refused, {}, raw.size);
+    } else if (is_known) {
+      emit_free(event, left.object);
+    } else {
+      ++sums_.unknown_frees;
+    }
+  }
+
+  void emit(const RawEvent& raw, Kind kind, trace::Slot slot, std::uint64_t size) {
+    Event event;
+    event.time_ns = raw.time_ns;
+    event.size = size;
+    event.slot = slot.number;
+    event.generation = slot.generation;
+    event.thread = thread_of(raw);
+    event.kind = kind;
+    if (kind == Kind::aligned) event.log2_alignment = raw.log2_alignment;
+    write(event);
+  }
+
+  void write(const Event& event) {
+    sink_->add(number_, event);
+    ++sums_.events;
+  }
+
+  TraceSink* sink_;
   std::uint32_t number_;
   ObjectMap objects_;
   trace::Slots slots_;
-  std::uint64_t objects_made_ = 0;
-  std::uint64_t events_ = 0;
-  std::uint64_t frees_ = 0;
-  std::uint32_t threads_ = 1;  // the first one has no birth
+  Sums sums_;
   // By the shim's numbers, which may have gaps. not_started: it has not begun, or has ended.
   std::vector<std::uint32_t> thread_numbers_{0};
   std::vector<std::uint32_t> last_numbers_{0};          // including ended ones
   std::unordered_map<std::uint64_t, Leaving> leaving_;  // by ticket
-  Anomalies anomalies_;
 };
 
 }  // namespace ts::record

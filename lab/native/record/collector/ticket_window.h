@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "record/ring.h"
@@ -25,15 +26,14 @@ class TicketWindow {
       return true;
     }
     if (ticket - next_ >= max_ahead) return false;
-    const std::size_t slot = first_ + static_cast<std::size_t>(ticket - next_);
-    if (slot >= slots_.size()) slots_.resize(std::max(slot + 1, slots_.size() * 2), nullptr);
+    const auto slot = static_cast<std::size_t>(ticket - next_);
+    if (slot >= slots_.size()) slots_.resize(slot + 1, nullptr);
     slots_[slot] = &record;
-    highest_ = std::max(highest_, ticket);
     return true;
   }
 
-  std::uint64_t highest() const { return highest_; }  // ticket that was added; 0: none
-  std::uint64_t next() const { return next_; }        // all below it have been taken
+  std::uint64_t highest() const { return next_ + slots_.size() - 1; }  // that was added; 0: none
+  std::uint64_t next() const { return next_; }  // all tickets below it have been taken
 
   // Calls take(record) for the records up to the ticket `limit`, in order; late ones first. Unless
   // gaps are to be skipped, it stops at the first one.
@@ -45,16 +45,13 @@ class TicketWindow {
       for (const Record* record : late_) take(*record);
       late_.clear();
     }
-    while (next_ <= limit && next_ <= highest_) {
-      const Record* const record = slots_[first_];
+    while (next_ <= limit && !slots_.empty()) {
+      const Record* const record = slots_.front();
       if (record == nullptr && !passes_gaps) break;
-      slots_[first_++] = nullptr;
+      slots_.pop_front();
       ++next_;
       if (record != nullptr) take(*record);
     }
-    if (first_ <= slots_.size() / 2) return;
-    slots_.erase(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(first_));
-    first_ = 0;
   }
 
  private:
@@ -65,10 +62,8 @@ class TicketWindow {
     return record.ticket.load(std::memory_order_relaxed);  // it had been acquired when it was found
   }
 
-  std::vector<const Record*> slots_;  // from first_ on: those of the tickets from next_ on
-  std::size_t first_ = 0;
+  std::deque<const Record*> slots_;  // of the tickets from next_ on; null: not seen yet
   std::uint64_t next_ = 1;
-  std::uint64_t highest_ = 0;
   std::vector<const Record*> late_;
 };
 

@@ -4,36 +4,37 @@
 // written before stays readable, and the rest is lost.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <optional>
 #include <string>
 
 #include "common/system.h"
-#include "record/collector/event_translator.h"
 #include "trace/writer.h"
 
 namespace ts::record {
 
-class TraceSink : public Sink {
+class TraceSink {
  public:
   // Overwrites an existing file. Nothing is written before this call.
   void open(const std::string& path) {
     try {
-      writer_.emplace(path, true);
+      writer_.emplace(path);
     } catch (const std::exception& error) {
       fail(error);
     }
   }
 
-  std::uint32_t begin_image(const trace::Image& image) override {
+  // Returns its number.
+  std::uint32_t begin_image(const trace::Image& image) {
     attempt([&] { writer_->begin_image(image); });
     return images_++;
   }
-  void add(std::uint32_t image, const trace::Event& event) override {
+  void add(std::uint32_t image, const trace::Event& event) {
     attempt([&] { writer_->add(image, event); });
   }
-  void end_image(std::uint32_t image, trace::End end, std::uint64_t end_ns) override {
+  void end_image(std::uint32_t image, trace::End end, std::uint64_t end_ns) {
     attempt([&] { writer_->end_image(image, end, end_ns); });
   }
 
