@@ -10,7 +10,7 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tsmlab import paths
 from tsmlab.traces import files
@@ -18,33 +18,13 @@ from tsmlab.traces import files
 MAKES = ("malloc", "calloc", "aligned")
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     time_ns: int
     thread: int
     kind: str
-    object: int | None  # its number; for thread_begin the creator, for fork the child's image
-    size: int | None
+    slot: int  # of the object; for thread_begin the creator, for fork the child's image
+    size: int
     alignment: int | None
-
-
-@dataclass
-class Numbers:
-    """Objects by slot and generation, numbered in the order of their allocations."""
-
-    living: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot: generation, number
-    next: int = 0
-
-    def of(self, kind, slot, generation):
-        if kind in MAKES:
-            assert slot not in self.living
-            self.living[slot] = (generation, self.next)
-            self.next += 1
-        found, number = self.living[slot]
-        assert found == generation
-        if kind == "free":
-            del self.living[slot]
-        return number
 
 
 @dataclass
@@ -53,40 +33,32 @@ class Image:
 
     said: dict[str, Any]
     events: list[Event]
-    inherited: dict[int, int]  # object: bytes
+    inherited: dict[int, int]  # slot: bytes
     live: dict[int, int] = field(default_factory=dict)
-    peak_live_bytes: int = 0
     forks: dict[int, dict[int, int]] = field(default_factory=dict)  # child: inherited objects
 
     def __post_init__(self):
         """Follows the events, each of which must be possible."""
         self.live = dict(self.inherited)
-        next_object: int | None = None
-        live_bytes = sum(self.live.values())
         threads = {0}
         born = 1
         for event in self.events:
             if event.kind == "thread_begin":
-                assert event.thread == born
-                assert event.object < born
+                assert event.thread == born > event.slot
                 born += 1
                 threads.add(event.thread)
             assert event.thread in threads, event
             if event.kind == "thread_end":
                 threads.remove(event.thread)
             if event.kind in MAKES:
-                assert next_object in (None, event.object)
-                next_object = event.object + 1
-                self.live[event.object] = event.size
-                live_bytes += event.size
-            elif event.kind == "realloc":
-                live_bytes += event.size - self.live[event.object]
-                self.live[event.object] = event.size
+                assert event.slot not in self.live
+            if event.kind in (*MAKES, "realloc"):
+                assert event.kind != "realloc" or event.slot in self.live
+                self.live[event.slot] = event.size
             elif event.kind == "free":
-                live_bytes -= self.live.pop(event.object)
+                del self.live[event.slot]
             elif event.kind == "fork":
-                self.forks[event.object] = dict(self.live)
-            self.peak_live_bytes = max(self.peak_live_bytes, live_bytes)
+                self.forks[event.slot] = dict(self.live)
         assert len(self.events) == self.said["events"]
         assert born == self.said["threads"]
 
@@ -101,9 +73,7 @@ class Image:
         return Counter(event.kind for event in self.events)
 
     def sizes(self, *kinds):
-        return Counter(
-            event.size for event in self.events if event.kind in kinds and event.size is not None
-        )
+        return Counter(event.size for event in self.events if event.kind in kinds)
 
     def requested(self):
         """Bytes of all successful requests."""
@@ -138,34 +108,17 @@ class Recorded:
 def read_events(trace):
     """The events of a whole trace, by image."""
     found: dict[int, list[Event]] = {}
-    numbers: dict[int, Numbers] = {}
-    parents = {image.number: image.parent for image in files.read_whole_trace(trace).images
-               if image.birth == "fork"}  # fmt: skip
     for kind, image, first, events in files.chunks(trace):
-        if kind == files.IMAGE:
-            numbers[image] = Numbers()
-            if (parent := parents.get(image)) is not None:
-                numbers[image] = Numbers(dict(numbers[parent].living), numbers[parent].next)
         if kind != files.EVENTS:
             continue
         own = found.setdefault(image, [])
         assert first == len(own)
-        for row in events.tolist():
-            time_ns, size, site, slot, generation, thread, number, log2, reserved = row
-            assert site == reserved == 0
-            assert log2 == 0 or files.KINDS[number] == "aligned"
+        for time_ns, size, site, slot, _, thread, number, log2, reserved in events.tolist():
             name = files.KINDS[number]
-            has_object = number <= files.FREE
-            which = numbers[image].of(name, slot, generation) if has_object else slot
-            is_sized = number <= files.REALLOC or number == files.REFUSED
-            own.append(
-                Event(
-                    time_ns, thread, name,
-                    which if has_object or name in ("thread_begin", "fork") else None,
-                    size if is_sized else None,
-                    1 << log2 if name == "aligned" else None,
-                )
-            )  # fmt: skip
+            assert site == reserved == 0
+            assert log2 == 0 or name == "aligned"
+            alignment = 1 << log2 if name == "aligned" else None
+            own.append(Event(time_ns, thread, name, slot, size, alignment))
     return found
 
 

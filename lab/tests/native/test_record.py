@@ -275,7 +275,7 @@ class TestThreads:
         }
         """
         image = record([build("record-births.c", source, "-pthread")]).only
-        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        births = {e.thread: e.slot for e in image.events if e.kind == "thread_begin"}
         assert births == {1: 0, 2: 1, 3: 1, 4: 0, 5: 0}
         by_size = {e.size: e.thread for e in image.events if e.kind == "malloc" and e.size > 5000}
         assert by_size == {5001: 2, 5002: 3, 5003: 1, 5004: 4}
@@ -305,7 +305,7 @@ class TestThreads:
         late = [e for e in image.events if e.size in range(6001, 6005)]
         assert [e.size for e in late] == [6001, 6002, 6003, 6004]
         # Events after the end belong to another thread, whose creator is the one that has ended.
-        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        births = {e.thread: e.slot for e in image.events if e.kind == "thread_begin"}
         assert births in ({1: 0}, {1: 0, 2: 1}, {1: 0, 2: 1, 3: 2})
         assert late[0].thread == 1
         assert oddities(image) == NO_ODDITIES
@@ -326,7 +326,7 @@ class TestThreads:
         """
         image = record([build("record-timer.c", source, "-pthread", "-lrt")]).only
         [event] = [e for e in image.events if e.size == 4444]
-        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        births = {e.thread: e.slot for e in image.events if e.kind == "thread_begin"}
         assert event.thread in births
         assert births[event.thread] == 0
 
@@ -641,20 +641,17 @@ class TestEnds:
     def wait_for_bytes(self, trace, least):
         wait_until(lambda: trace.exists() and trace.stat().st_size > least)
 
-    def test_interrupted(self, build, trace):
-        process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
+    @pytest.mark.parametrize("way", ["interrupted", "timed_out"])
+    def test_interrupted_or_timed_out(self, build, trace, way):
+        options = ["--timeout", "0.3"] if way == "timed_out" else []
+        process = start_record(trace, [build("record-endless.c", self.ENDLESS)], *options)
         self.wait_for_bytes(trace, 1000)
-        process.send_signal(signal.SIGINT)
+        if way == "interrupted":
+            process.send_signal(signal.SIGINT)
         recorded = finish_record(process, trace)
-        assert recorded.answer["interrupted"]
+        assert recorded.answer[way]
         assert recorded.only.sizes("malloc")[99] > 100
         assert recorded.only["end"] == "killed"
-
-    def test_timeout(self, build, trace):
-        program = build("record-endless.c", self.ENDLESS)
-        recorded = finish_record(start_record(trace, [program], "--timeout", "0.3"), trace)
-        assert recorded.answer["timed_out"]
-        assert recorded.only.sizes("malloc")[99] > 100
 
     def test_recorder_killed(self, build, trace):
         shm = Path("/dev/shm")
@@ -780,6 +777,8 @@ class TestAgainstTheTracker:
                 assert kinds["calloc"] <= counted.calloc
             assert compared
             assert recorded.unrecorded == []
+            (trace,) = tmp_path.glob("*.tstrace")
+            ran(paths.tool("replay"), "--verify", trace, status=0)  # checks slots and generations
 
         return run
 
