@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/system.h"
+#include "clock.h"
 #include "replay/address_log.h"
 #include "replay/content.h"
 #include "replay/plan.h"
@@ -16,53 +16,6 @@
 #include "replay/waiting.h"
 
 namespace ts::replay {
-
-// A clock for single calls, which take some ten nanoseconds.
-//
-// clock_gettime takes as long as a good malloc. On x86-64, the time stamp counter is read directly
-// if it runs at one rate on all processors; otherwise the system's clock is used. Every latency
-// includes the cost of reading it.
-
-class Clock {
- public:
-  // Determines which clock there is, and its rate (takes some milliseconds).
-  void calibrate() {
-    has_counter_ = has_invariant_counter();
-    if (!has_counter_) return;
-    const Nanoseconds begin_ns = now_ns();
-    const std::uint64_t begin = now();
-    Nanoseconds end_ns = begin_ns;
-    while (end_ns - begin_ns < 20 * ns_per_ms) end_ns = now_ns();
-    ns_per_tick_ = static_cast<double>(end_ns - begin_ns) / static_cast<double>(now() - begin);
-  }
-
-  // The following call does not begin before; the previous call has ended.
-  std::uint64_t now() const {
-#if defined(__x86_64__)
-    if (has_counter_) {
-      __builtin_ia32_lfence();
-      const std::uint64_t ticks = __builtin_ia32_rdtsc();
-      __builtin_ia32_lfence();
-      return ticks;
-    }
-#endif
-    return static_cast<std::uint64_t>(now_ns());
-  }
-
-  std::uint64_t to_ns(std::uint64_t ticks) const {
-    return static_cast<std::uint64_t>(to_exact_ns(ticks));
-  }
-
-  double to_exact_ns(std::uint64_t ticks) const {
-    return static_cast<double>(ticks) * ns_per_tick_;
-  }
-
-  const char* source() const { return has_counter_ ? "tsc" : "monotonic"; }
-
- private:
-  bool has_counter_ = false;
-  double ns_per_tick_ = 1;
-};
 
 using plan::Kind;
 using plan::Operation;
@@ -137,9 +90,9 @@ class Calls {
   void* timed(ThreadRun& thread, Kind kind, Call&& call) const {
     Latency* const latency = thread.resources->latency;
     if (latency == nullptr) return call();
-    const std::uint64_t begin = clock_.now();
+    const std::uint64_t begin = clock_.read();
     void* const block = call();
-    const std::uint64_t ticks = clock_.now() - begin;
+    const std::uint64_t ticks = clock_.read() - begin;
     (block != nullptr ? latency->kinds[static_cast<std::size_t>(kind)] : latency->nulls).add(ticks);
     return block;
   }

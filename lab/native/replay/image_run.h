@@ -35,9 +35,7 @@ struct ReplayContext {
         slots{the_plan.slots(), Backing::resident_private},
         results{the_plan.images(), Backing::shared},
         samples{the_plan.images() * samples_each(), Backing::shared},
-        latencies{the_settings.latency ? the_plan.images() : 0U, Backing::shared} {
-    if (settings.latency) clock.calibrate();
-  }
+        latencies{the_settings.latency ? the_plan.images() : 0U, Backing::shared} {}
 
   std::uint64_t samples_each() const { return settings.samples != 0 ? settings.samples + 1 : 0; }
 

@@ -214,11 +214,11 @@ void write_histogram(JsonLine& line, const char* name, const Histogram& histogra
   if (calls == 0) return;
   line.begin_object(name);
   line.add("calls", calls);
-  line.add("max_ns", clock.to_ns(histogram.max()));
+  line.add("max_ns", static_cast<std::uint64_t>(clock.duration_ns(histogram.max())));
   line.begin_list("buckets");
   histogram.for_each([&](std::uint64_t upper, std::uint64_t count) {
     line.begin_list();
-    line.add_decimal(clock.to_exact_ns(upper));
+    line.add_decimal(clock.duration_ns(upper));
     line.add(count);
     line.end_list();
   });
@@ -321,7 +321,7 @@ void write_settings(JsonLine& line, const ReplayContext& context, const Request&
   line.add("window", context.plan.window());
   if (settings.latency) {
     line.begin_object("clock");
-    line.add_text("source", context.clock.source());
+    line.add_text("source", context.clock.has_counter() ? "tsc" : "monotonic");
     line.end_object();
   } else {
     line.add_null("clock");
@@ -430,6 +430,7 @@ int run(int argument_count, char** arguments) {
   }
   ImageRun first{context, 0, 0};
   first.run();
+  context.clock.compare();
   if (const int error = context.log.close()) fail_internal("cannot write the addresses", error);
   if (const int error = write_report(STDOUT_FILENO, context, request, first)) {
     fail_internal("cannot write the result", error);

@@ -80,6 +80,14 @@ inline unsigned char* map_stack() {
   return stack;
 }
 
+// std::mutex needs a C++ run-time library.
+struct Lock {
+  void lock() { pthread_mutex_lock(&mutex); }
+  void unlock() { pthread_mutex_unlock(&mutex); }
+
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+};
+
 class Threads {
  public:
   // The caller is thread 0.

@@ -1,5 +1,5 @@
-// How the threads of a replay wait for each other: futexes, and on these gates, a lock, the turns of
-// an object, and epochs.
+// How the threads of a replay wait for each other: futexes, and on these gates, the turns of an object,
+// and epochs.
 //
 // They wait thousands of times, on machines with fewer processors than threads, so none may spin for
 // long. All words are private to the process.
@@ -60,26 +60,6 @@ class Gate {
   }
   void pass() const {
     while (word_.load(std::memory_order_acquire) == 0) futex_wait(word_, 0);
-  }
-
- private:
-  std::atomic<std::uint32_t> word_{0};
-};
-
-// A sleeping lock. 0: free, 1: taken, 2: taken, and threads may be asleep. The exchange that takes
-// it is an acquire and pairs with the release that frees it.
-class Lock {
- public:
-  void lock() {
-    std::uint32_t seen = 0;
-    if (word_.compare_exchange_strong(seen, 1, std::memory_order_acquire,
-                                      std::memory_order_relaxed)) {
-      return;
-    }
-    while (word_.exchange(2, std::memory_order_acquire) != 0) futex_wait(word_, 2);
-  }
-  void unlock() {
-    if (word_.exchange(0, std::memory_order_release) == 2) futex_wake_all(word_);
   }
 
  private:

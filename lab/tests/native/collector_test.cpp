@@ -32,7 +32,7 @@ class CollectorTest : public testing::Test {
  protected:
   static constexpr std::size_t chunk_count = 8;
 
-  CollectorTest() : file{chunk_count, clock.kind()}, collector{file, clock, sink} {
+  CollectorTest() : file{chunk_count, RingClock::cycles}, collector{file, clock, sink} {
     sink.open(path);
   }
   ~CollectorTest() override { unlink(path.c_str()); }

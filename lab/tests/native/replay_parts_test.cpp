@@ -104,23 +104,6 @@ TEST(Content, ZeroIsTheAbsenceOfAnythingElse) {
   }
 }
 
-TEST(Slot, PointersAndSizesComeBack) {
-  Slot slot;
-  int object = 0;
-  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{65'536}, plan::max_bytes}) {
-    slot.set(&object, size);
-    EXPECT_EQ(slot.pointer(), &object);
-    EXPECT_EQ(slot.size(), size);
-  }
-}
-
-TEST(Turn, TurnsOutOfOrderAreTold) {
-  Turn turn;
-  EXPECT_TRUE(turn.pass(0));
-  EXPECT_TRUE(turn.has_come(1));
-  EXPECT_FALSE(turn.pass(5));
-}
-
 // Each number is a turn of one thread; the sum is a plain variable, which the turns must protect.
 TEST(Turn, TurnsAreTakenInOrder) {
   constexpr std::uint32_t threads = 8;

@@ -135,37 +135,6 @@ TEST(Load, APlanHasTheCallsOfTheTraceInItsOrder) {
   }
 }
 
-TEST(Load, ForkedChildrenArePlannedWithWhatTheyInherit) {
-  Recipe recipe;
-  recipe.forks = 5;
-  for (const std::uint64_t window : {0U, 1U, 100U}) {
-    const Loaded loaded{recipe, {.window = window}, true};
-    ASSERT_EQ(loaded.plan.images(), 6U);
-    for (std::size_t i = 0; i < loaded.plan.images(); ++i) {
-      const plan::Image& image = loaded.plan.image(i);
-      expect_sums(image, loaded.expected[image.number]);
-      EXPECT_EQ(image.parent, i == 0 ? plan::none : 0);
-      EXPECT_EQ(image.inherited_bytes > 0, i > 0);
-      expect_calls(image, loaded.expected[image.number]);
-    }
-  }
-}
-
-TEST(Load, TheProgramWithTheMostEventsIsPlannedWithItsChildren) {
-  Recipe recipe;
-  recipe.forks = 5;  // 1,000 events each
-  recipe.execs = 2;
-  recipe.exec_events = 14'000;
-  const auto first_of = [](const Loaded& loaded) { return loaded.plan.image(0).number; };
-  EXPECT_EQ(first_of(Loaded{recipe}), 0U);
-  EXPECT_EQ(first_of(Loaded{recipe, {.image = 7}}), 7U);
-  recipe.exec_events = 16'000;
-  const Loaded other{recipe};
-  EXPECT_EQ(first_of(other), 6U);  // the first of equal ones
-  EXPECT_STREQ(other.plan.program(), "other");
-  expect_sums(other.plan.image(0), other.expected[6]);
-}
-
 TEST(Load, ThreadsThatShareNothingNeverWait) {
   Recipe recipe;
   recipe.everybody_shares = false;
@@ -219,11 +188,6 @@ class OddTrace : public ::testing::Test {
 
 TEST_F(OddTrace, ATraceWithoutEventsIsRefused) {
   EXPECT_NE(load({}).find("contains no events"), std::string::npos);
-}
-
-TEST_F(OddTrace, NoSuchImage) {
-  EXPECT_NE(load({event_of(Kind::malloc, 0, {0, 0}, 1)}, {.image = 1}).find("no image 1"),
-            std::string::npos);
 }
 
 TEST_F(OddTrace, WhatIsTooLargeToReplayIsLeftOut) {

@@ -42,7 +42,7 @@
 #include <utility>
 #include <vector>
 
-#include "record/collector/clock.h"
+#include "clock.h"
 #include "record/collector/event_translator.h"
 #include "record/collector/ring_file.h"
 #include "record/collector/ticket_window.h"
@@ -293,7 +293,7 @@ class Collector {
     child.program = parent.report.program;
     child.allocator = parent.report.allocator;
     child.begin_ns = parent.begin_ns + raw.time_ns;
-    expected_.emplace(ForkKey{parent.id, static_cast<std::uint32_t>(raw.address)},
+    expected_.emplace(ForkKey{parent.id, static_cast<std::uint32_t>(raw.record.address())},
                       Expected{.translator = parent.translator->fork(raw, child),
                                .begin_ns = child.begin_ns,
                                .parent = parent.translator->number()});
@@ -370,20 +370,13 @@ class Collector {
     const auto offset = reinterpret_cast<std::uintptr_t>(&record) -
                         reinterpret_cast<std::uintptr_t>(ring_.chunks());
     const auto chunk = static_cast<std::uint32_t>(offset / chunk_bytes);
-    RawEvent raw{.kind = record.kind(),
-                 .log2_alignment = record.log2_alignment(),
-                 .thread = ring_.chunks()[chunk].head.thread.load(std::memory_order_relaxed),
-                 .ticket = record.ticket.load(std::memory_order_relaxed),
-                 .address = record.address(),
-                 .size = record.size,
-                 .leave_ticket = record.time,
-                 .time_ns = 0};
-    if (raw.kind != RawKind::resize && record.time != no_time) {
+    if (record.kind() != RawKind::resize && record.time != no_time) {
       const std::uint64_t time_ns = clock_.to_ns(record.time);
       live.time_ns = time_ns > live.begin_ns ? time_ns - live.begin_ns : 0;
     }
-    raw.time_ns = live.time_ns;
-    if (raw.kind == RawKind::fork) {
+    const RawEvent raw{record, ring_.chunks()[chunk].head.thread.load(std::memory_order_relaxed),
+                       live.time_ns};
+    if (record.kind() == RawKind::fork) {
       announce_fork(live, raw);
     } else {
       live.translator->add(raw);

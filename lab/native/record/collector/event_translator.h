@@ -25,14 +25,9 @@ using trace::Event;
 using trace::Kind;
 
 struct RawEvent {
-  RawKind kind = RawKind::malloc;
-  std::uint8_t log2_alignment = 0;
-  std::uint32_t thread = 0;  // as the shim numbers them
-  std::uint64_t ticket = 0;
-  std::uint64_t address = 0;
-  std::uint64_t size = 0;
-  std::uint64_t leave_ticket = 0;  // of a resize
-  std::uint64_t time_ns = 0;       // since the image began
+  const Record& record;
+  std::uint32_t thread;   // as the shim numbers them
+  std::uint64_t time_ns;  // since the image began
 };
 
 struct Sums {
@@ -57,7 +52,7 @@ class EventTranslator {
 
   // Records in ticket order, of all kinds but fork.
   void add(const RawEvent& raw) {
-    switch (raw.kind) {
+    switch (raw.record.kind()) {
       case RawKind::malloc:
         return allocate(raw, Kind::malloc);
       case RawKind::calloc:
@@ -71,7 +66,7 @@ class EventTranslator {
       case RawKind::resize:
         return resize(raw);
       case RawKind::refused:
-        return emit(raw, Kind::refused, {}, raw.size);
+        return emit(raw, Kind::refused, {}, raw.record.size);
       case RawKind::thread_begin:
         return begin_thread(raw);
       case RawKind::thread_end:
@@ -154,17 +149,17 @@ class EventTranslator {
   }
 
   void begin_thread(const RawEvent& raw) {
-    if (is_alive(raw.address) || raw.address >= trace::max_threads) return;
-    const auto thread = static_cast<std::uint32_t>(raw.address);
-    const auto creator = static_cast<std::uint32_t>(raw.size) - 1;  // 0 is none
+    if (is_alive(raw.record.address()) || raw.record.address() >= trace::max_threads) return;
+    const auto thread = static_cast<std::uint32_t>(raw.record.address());
+    const auto creator = static_cast<std::uint32_t>(raw.record.size) - 1;  // 0 is none
     // The creator may itself have ended, but it did have a number.
-    const bool is_creator_known = raw.size > 0 && creator < last_numbers_.size();
+    const bool is_creator_known = raw.record.size > 0 && creator < last_numbers_.size();
     start_thread(thread, is_creator_known ? last_numbers_[creator] : 0, raw.time_ns);
   }
 
   void end_thread(const RawEvent& raw) {
-    if (!is_alive(raw.address)) return;
-    const auto thread = static_cast<std::uint32_t>(raw.address);
+    if (!is_alive(raw.record.address())) return;
+    const auto thread = static_cast<std::uint32_t>(raw.record.address());
     Event event;
     event.time_ns = raw.time_ns;
     event.thread = thread_numbers_[thread];
@@ -178,12 +173,12 @@ class EventTranslator {
     const trace::Slot slot = slots_.take(thread_of(raw), sums_.events);
     settle_at(raw, object_in(slot));
     ++sums_.objects;
-    emit(raw, kind, slot, raw.size);
+    emit(raw, kind, slot, raw.record.size);
   }
 
   // Before an object can exist there, any earlier one must have been freed.
   void settle_at(const RawEvent& raw, std::uint64_t object) {
-    if (const auto former = objects_.put(raw.address, object)) {
+    if (const auto former = objects_.put(raw.record.address(), object)) {
       ++sums_.missed_frees;
       emit_free(raw, *former);
     }
@@ -196,7 +191,7 @@ class EventTranslator {
   }
 
   void release(const RawEvent& raw) {
-    if (const auto object = objects_.take(raw.address)) {
+    if (const auto object = objects_.take(raw.record.address())) {
       emit_free(raw, *object);
     } else {
       ++sums_.unknown_frees;
@@ -204,33 +199,33 @@ class EventTranslator {
   }
 
   void leave(const RawEvent& raw) {
-    leaving_[raw.ticket] = {.object = objects_.take(raw.address).value_or(unknown),
-                            .address = raw.address,
-                            .time_ns = raw.time_ns};
+    leaving_[raw.record.ticket.load(std::memory_order_relaxed)] = {
+        .object = objects_.take(raw.record.address()).value_or(unknown),
+        .address = raw.record.address(),
+        .time_ns = raw.time_ns};
   }
 
   // Only now is it known whether the block moved, was freed (resized to nothing), or stayed as it was
   // because nothing larger was available.
   void resize(const RawEvent& raw) {
     Leaving left{.object = unknown, .address = 0, .time_ns = raw.time_ns};
-    if (const auto found = leaving_.find(raw.leave_ticket); found != leaving_.end()) {
+    if (const auto found = leaving_.find(raw.record.time); found != leaving_.end()) {
       left = found->second;
       leaving_.erase(found);
     }
-    RawEvent event = raw;
-    event.time_ns = left.time_ns;
+    const RawEvent event{raw.record, raw.thread, left.time_ns};  // as of its beginning
     const bool is_known = left.object != unknown;
-    if (raw.address != 0) {
+    if (raw.record.address() != 0) {
       if (is_known) {
         settle_at(event, left.object);
-        emit(event, Kind::realloc, slot_of(left.object), raw.size);
+        emit(event, Kind::realloc, slot_of(left.object), raw.record.size);
       } else {
         ++sums_.unknown_resizes;
         allocate(event, Kind::malloc);
       }
-    } else if (raw.size != 0) {
+    } else if (raw.record.size != 0) {
       if (is_known) objects_.put(left.address, left.object);
-      emit(event, Kind::refused, {}, raw.size);
+      emit(event, Kind::refused, {}, raw.record.size);
     } else if (is_known) {
       emit_free(event, left.object);
     } else {
@@ -246,7 +241,7 @@ class EventTranslator {
     event.generation = slot.generation;
     event.thread = thread_of(raw);
     event.kind = kind;
-    if (kind == Kind::aligned) event.log2_alignment = raw.log2_alignment;
+    if (kind == Kind::aligned) event.log2_alignment = raw.record.log2_alignment();
     write(event);
   }
 

@@ -25,12 +25,12 @@
 #include <string>
 #include <vector>
 
+#include "clock.h"
 #include "common/json_line.h"
 #include "common/system.h"
 #include "launch/launch.h"
 #include "launch/options.h"
 #include "launch/tree_end.h"
-#include "record/collector/clock.h"
 #include "record/collector/collector.h"
 #include "record/collector/trace_sink.h"
 
@@ -361,7 +361,7 @@ int run(int argument_count, char** arguments) {
   const bool is_new = try_trace_file();
   const int output = open_output(options);
   Clock clock;
-  RingFile file{ring_chunks, clock.kind()};
+  RingFile file{ring_chunks, clock.has_counter() ? RingClock::cycles : RingClock::monotonic};
   // The programs inherit the ring's name, and a setting that keeps the allocator from starting a
   // thread of its own, unless the user wants one.
   setenv(ring_variable, file.path().c_str(), 1);

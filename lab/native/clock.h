@@ -1,44 +1,50 @@
-// Converts the ring's clock to nanoseconds.
+// The processor's counter, if it runs at one constant speed, or else the system's clock; as
+// nanoseconds.
 //
-// The programs read the processor's counter, whose speed is not documented; it is measured against
-// the system's clock while they run. If the ring uses the system's clock, nothing needs converting.
+// clock_gettime takes as long as a good malloc, and the counter a third of that. Its speed is not
+// documented, so it is measured against the system's clock.
 #pragma once
 
 #include <cstdint>
 #include <ctime>
 
 #include "common/system.h"
-#include "record/ring.h"
 
-namespace ts::record {
+namespace ts {
 
 class Clock {
  public:
-  Clock()
-      : kind_{has_invariant_counter() ? RingClock::cycles : RingClock::monotonic},
-        first_{read_both()},
-        latest_{first_} {
+  Clock() : has_counter_{has_invariant_counter()}, first_{read_both()}, latest_{first_} {
     constexpr timespec short_pause{.tv_sec = 0, .tv_nsec = ns_per_ms};
     nanosleep(&short_pause, nullptr);
     compare();
   }
 
-  RingClock kind() const { return kind_; }
+  bool has_counter() const { return has_counter_; }
 
-  // What the programs would read at this moment.
+  // What follows does not begin before; what precedes has ended.
   std::uint64_t read() const {
 #ifdef __x86_64__
-    if (kind_ == RingClock::cycles) return __builtin_ia32_rdtsc();
+    if (has_counter_) {
+      __builtin_ia32_lfence();
+      const std::uint64_t time = __builtin_ia32_rdtsc();
+      __builtin_ia32_lfence();
+      return time;
+    }
 #endif
     return unsigned_now_ns();
   }
 
-  // Compares the clocks again; call it every few milliseconds.
+  // Compares the clocks again: the longer ago the first time was, the better is the speed known.
   void compare() {
     latest_ = read_both();
-    if (latest_.time <= first_.time || kind_ == RingClock::monotonic) return;
+    if (latest_.time <= first_.time || !has_counter_) return;
     ns_per_unit_ = static_cast<double>(latest_.ns - first_.ns) /
                    static_cast<double>(latest_.time - first_.time);
+  }
+
+  double duration_ns(std::uint64_t units) const {
+    return static_cast<double>(units) * ns_per_unit_;
   }
 
   // Since the clock was made; 0 for earlier times.
@@ -70,10 +76,10 @@ class Clock {
     return best;
   }
 
-  RingClock kind_;
+  bool has_counter_;
   Pair first_;
   Pair latest_;
   double ns_per_unit_ = 1;
 };
 
-}  // namespace ts::record
+}  // namespace ts
