@@ -75,35 +75,29 @@ struct ToolHelp {
   _exit(exit_usage);
 }
 
-inline Nanoseconds parse_time(const char* option, const char* text, Nanoseconds unit_ns) {
+inline const char* applied = "";  // the one that is being applied
+
+inline Nanoseconds parse_time(const char* text, Nanoseconds unit_ns) {
   constexpr double maximum = 1e8;  // three years in seconds: far from overflowing Nanoseconds
   char* tail = nullptr;
   const double number = std::strtod(text, &tail);
   const bool is_number = tail != text && *tail == '\0';
   if (!is_number || !(number >= 0) || number > maximum) {
-    fail_usage({option, " must be a number from 0 to 100000000, not '", text, "'."});
+    fail_usage({"--", applied, " must be a number from 0 to 100000000, not '", text, "'."});
   }
   return static_cast<Nanoseconds>(number * static_cast<double>(unit_ns));
 }
 
-inline std::int64_t parse_whole(const char* option, const char* text, std::int64_t maximum) {
+inline std::uint64_t parse_whole(const char* text, std::int64_t maximum) {
   char* tail = nullptr;
   errno = 0;
   const long long number = std::strtoll(text, &tail, 10);
   if (tail == text || *tail != '\0' || errno != 0 || number < 0 || number > maximum) {
     char limit[24];
     format(limit, sizeof limit, "%lld", static_cast<long long>(maximum));
-    fail_usage({option, " must be a whole number from 0 to ", limit, ", not '", text, "'."});
+    fail_usage({"--", applied, " must be a whole number from 0 to ", limit, ", not '", text, "'."});
   }
-  return number;
-}
-
-inline Nanoseconds parse_timeout(const char* text) {
-  const Nanoseconds timeout_ns = parse_time("--timeout", text, ns_per_second);
-  if (timeout_ns == 0) {
-    fail_usage({"--timeout must be more than 0 seconds; omit it for no limit."});
-  }
-  return timeout_ns;
+  return static_cast<std::uint64_t>(number);
 }
 
 // The path goes to the loader as given, even if it contains symbolic links: the length of the
@@ -147,9 +141,9 @@ inline void add_environment_edit(Options& options, const char* text, bool is_uns
 
 // SIGTERM ends the whole tree (tree_end.h), or only this process while there is none.
 inline void end_with_parent(const char* argument) {
-  const std::int64_t parent = parse_whole("--parent", argument, INT_MAX);
+  const std::uint64_t parent = parse_whole(argument, INT_MAX);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent)
+  if (static_cast<std::uint64_t>(getppid()) != parent)
     fail_usage({"--parent ", argument, " is not the parent of this process."});
 }
 
@@ -178,7 +172,12 @@ inline constexpr Option common_options[] = {
     {"stdout", [](const char* argument) { found->standard_output = argument; }},
     {"stderr", [](const char* argument) { found->standard_error = argument; }},
     {"cwd", [](const char* argument) { found->working_directory = argument; }},
-    {"timeout", [](const char* argument) { found->timeout_ns = parse_timeout(argument); }},
+    {"timeout",
+     [](const char* argument) {
+       found->timeout_ns = parse_time(argument, ns_per_second);
+       if (found->timeout_ns > 0) return;
+       fail_usage({"--timeout must be more than 0 seconds; omit it for no limit."});
+     }},
     {"parent", end_with_parent},
     {"help",
      [](const char*) {
@@ -215,6 +214,7 @@ inline int apply_options(int argument_count, char** arguments, const char* order
     if (given == options.end()) {
       fail_usage({"invalid arguments."});  // getopt_long has said which, and why
     }
+    applied = given->name;
     given->apply(optarg);
   }
   return optind;

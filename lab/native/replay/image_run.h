@@ -22,7 +22,6 @@
 #include "replay/result.h"
 #include "replay/settings.h"
 #include "replay/threads.h"
-#include "replay/virtual_processor.h"
 #include "replay/waiting.h"
 
 namespace ts::replay {

@@ -4,6 +4,9 @@
 // replay has no C++ run-time library and calls malloc only for the trace's calls; tables are mapped
 // (pages.h).
 #include <dlfcn.h>
+#include <sched.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +21,6 @@
 #include "launch/options.h"
 #include "replay/image_run.h"
 #include "replay/load.h"
-#include "replay/machine_state.h"
 #include "replay/memory.h"
 #include "replay/settings.h"
 
@@ -61,94 +63,58 @@ the recorded ones or blocks were corrupt; 125 replay failed, or cannot read the 
 
 Request* asked = nullptr;  // while it is parsed
 
-struct NamedOrder {
-  const char* name;
-  Order order;
-  Discipline discipline;
-};
-constexpr NamedOrder orders[] = {
-    {"asap", Order::asap, Discipline::round_robin},
-    {"paced", Order::paced, Discipline::round_robin},
-    {"recorded", Order::recorded, Discipline::round_robin},
-    {"round-robin", Order::scheduled, Discipline::round_robin},
-    {"lottery", Order::scheduled, Discipline::lottery},
-    {"stride", Order::scheduled, Discipline::stride},
-};
-constexpr const char* touches[] = {"none", "first", "page", "all"};  // as in Touch
+constexpr const char* orders[] = {"asap",        "paced",   "recorded",
+                                  "round-robin", "lottery", "stride"};  // as in Order
+constexpr const char* touches[] = {"none", "first", "page", "all"};     // as in Touch
 
-void set_order(const char* name) {
-  for (const NamedOrder& known_order : orders) {
-    if (std::strcmp(name, known_order.name) != 0) continue;
-    asked->schedule = known_order.name;
-    asked->settings.order = known_order.order;
-    asked->settings.discipline = known_order.discipline;
-    asked->load.with_times = known_order.order == Order::paced;
-    return;
+template <class Value, std::size_t count>
+Value parse_name(const char* text, const char* const (&names)[count], const char* all) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::strcmp(text, names[i]) == 0) return static_cast<Value>(i);
   }
-  fail_usage({"--schedule must be asap, paced, recorded, round-robin, lottery or stride, not '",
-              name, "'."});
+  fail_usage({"--", applied, " must be ", all, ", not '", text, "'."});
 }
 
-void set_touch(const char* name) {
-  for (std::size_t i = 0; i < std::size(touches); ++i) {
-    if (std::strcmp(name, touches[i]) != 0) continue;
-    asked->touch = touches[i];
-    asked->settings.touch = static_cast<Touch>(i);
-    return;
-  }
-  fail_usage({"--touch must be none, first, page or all, not '", name, "'."});
-}
-
-void set_tickets(const char* text) {
-  if (const char* const wrong = asked->settings.tickets.parse(text)) {
-    fail_usage({"--tickets ", text, ": ", wrong});
-  }
-}
-
-std::uint64_t at_least_one(const char* name, const char* text, std::int64_t maximum) {
-  const std::int64_t number = parse_whole(name, text, maximum);
-  if (number == 0) fail_usage({name, " must be at least 1."});
-  return static_cast<std::uint64_t>(number);
+std::uint64_t at_least_one(const char* text, std::int64_t maximum) {
+  const std::uint64_t number = parse_whole(text, maximum);
+  if (number == 0) fail_usage({"--", applied, " must be at least 1."});
+  return number;
 }
 
 constexpr std::int64_t max_quantum = INT64_C(1'000'000'000'000);
 constexpr std::int64_t max_listed = 1'000'000;
 
 constexpr Option known[] = {
-    {"schedule", set_order},
+    {"schedule",
+     [](const char* text) {
+       asked->settings.order =
+           parse_name<Order>(text, orders, "asap, paced, recorded, round-robin, lottery or stride");
+       asked->load.with_times = asked->settings.order == Order::paced;
+     }},
     {"image",
-     [](const char* argument) {
-       asked->load.image = parse_whole("--image", argument, trace::max_images);
+     [](const char* text) {
+       asked->load.image = static_cast<std::int64_t>(parse_whole(text, trace::max_images));
      }},
-    {"window",
-     [](const char* argument) {
-       asked->load.window =
-           static_cast<std::uint64_t>(parse_whole("--window", argument, max_quantum));
-     }},
+    {"window", [](const char* text) { asked->load.window = parse_whole(text, max_quantum); }},
     {"quantum",
-     [](const char* argument) {
-       asked->settings.quantum = at_least_one("--quantum", argument, max_quantum);
+     [](const char* text) { asked->settings.quantum = at_least_one(text, max_quantum); }},
+    {"tickets",
+     [](const char* text) {
+       const char* const wrong = asked->settings.tickets.parse(text);
+       if (wrong != nullptr) fail_usage({"--tickets ", text, ": ", wrong});
      }},
-    {"tickets", set_tickets},
-    {"seed",
-     [](const char* argument) {
-       asked->settings.seed =
-           static_cast<std::uint64_t>(parse_whole("--seed", argument, INT64_MAX));
+    {"seed", [](const char* text) { asked->settings.seed = parse_whole(text, INT64_MAX); }},
+    {"addresses", [](const char* text) { asked->addresses = text; }},
+    {"frames", [](const char* text) { asked->frames = at_least_one(text, max_listed); }},
+    {"touch",
+     [](const char* text) {
+       asked->settings.touch = parse_name<Touch>(text, touches, "none, first, page or all");
      }},
-    {"addresses", [](const char* argument) { asked->addresses = argument; }},
-    {"frames",
-     [](const char* argument) { asked->frames = at_least_one("--frames", argument, max_listed); }},
-    {"touch", set_touch},
     {"verify", [](const char*) { asked->settings.verify = true; }, true},
     {"latency", [](const char*) { asked->settings.latency = true; }, true},
-    {"samples",
-     [](const char* argument) {
-       asked->settings.samples = at_least_one("--samples", argument, max_listed);
-     }},
+    {"samples", [](const char* text) { asked->settings.samples = at_least_one(text, max_listed); }},
     {"settle",
-     [](const char* argument) {
-       asked->settings.settle_ns = parse_time("--settle", argument, ns_per_second);
-     }},
+     [](const char* text) { asked->settings.settle_ns = parse_time(text, ns_per_second); }},
     {"help",
      [](const char*) {
        dprintf(STDOUT_FILENO, "%s", help_text);
@@ -167,6 +133,62 @@ void parse_request(int argument_count, char** arguments, Request& request) {
   if (request.frames != 0 && request.addresses == nullptr)
     fail_usage({"--frames needs --addresses FILE."});
   request.trace = arguments[trace];
+}
+
+// --- the environment, which must not vary: processors, addresses, page sizes ---
+//
+// Runs that make the same calls in the same order get the same addresses only if the kernel lays
+// the process out the same way. If a system does not permit that, it is reported, but not an error.
+
+constexpr unsigned long as_it_is = 0xffff'ffff;  // queries without a change
+
+bool is_randomised() {
+  const int now = personality(as_it_is);
+  return now == -1 || (static_cast<unsigned>(now) & ADDR_NO_RANDOMIZE) == 0;
+}
+
+// The last processor that we may use; -1: not known.
+int last_cpu(cpu_set_t& usable) {
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return -1;
+  int last = CPU_SETSIZE - 1;
+  while (last > 0 && CPU_ISSET(last, &usable) == 0) --last;
+  return last;
+}
+
+struct MachineState {
+  bool has_aslr = true;        // addresses are randomised
+  bool has_huge_pages = true;  // the system may use them as configured
+  int cpu = -1;                // the one processor of all threads; -1: several
+};
+
+// Switches off randomisation, for which the program restarts (so call this first), and huge pages,
+// and binds everything to one processor.
+void make_repeatable(char** arguments) {
+  const int now = personality(as_it_is);
+  if (now != -1 && is_randomised()) {
+    (void)personality(static_cast<unsigned>(now) | ADDR_NO_RANDOMIZE);
+    // If that is not permitted, continue with the current addresses.
+    if (!is_randomised()) execv("/proc/self/exe", arguments);
+  }
+  (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  // To the last processor, since systems handle most interrupts on the first.
+  cpu_set_t usable;
+  const int last = last_cpu(usable);
+  if (last < 0) return;
+  CPU_ZERO(&usable);
+  CPU_SET(last, &usable);
+  (void)sched_setaffinity(0, sizeof usable, &usable);
+}
+
+MachineState machine_state() {
+  MachineState found;
+  found.has_aslr = is_randomised();
+  found.has_huge_pages = prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) != 1;
+  cpu_set_t usable;
+  const int last = last_cpu(usable);
+  if (CPU_COUNT(&usable) == 1) found.cpu = last;
+  return found;
 }
 
 // --- the line of JSON; lab/native/README.md explains its fields ---
@@ -303,17 +325,17 @@ const char* name_of_allocator() {
   return base_name(is_found ? info.dli_fname : "");
 }
 
-void write_settings(JsonLine& line, const ReplayContext& context, const Request& request) {
-  const Settings& settings = request.settings;
+void write_settings(JsonLine& line, const ReplayContext& context) {
+  const Settings& settings = context.settings;
   const MachineState machine = machine_state();
-  const bool is_scheduled = settings.order == Order::scheduled;
+  const bool has_ticks = is_scheduled(settings.order);
   line.add_text("allocator", name_of_allocator());
-  line.add_text("schedule", request.schedule);
-  line.add_if(is_scheduled, "quantum", settings.quantum);
-  line.add_if(is_scheduled, "seed", settings.seed);
+  line.add_text("schedule", orders[static_cast<std::size_t>(settings.order)]);
+  line.add_if(has_ticks, "quantum", settings.quantum);
+  line.add_if(has_ticks, "seed", settings.seed);
   line.add_text("program", context.plan.program());
   line.add_bool("finished", context.plan.is_finished());
-  line.add_text("touch", request.touch);
+  line.add_text("touch", touches[static_cast<std::size_t>(settings.touch)]);
   line.add_bool("verify", settings.verify);
   line.add_unless_negative("cpu", machine.cpu);
   line.add_bool("aslr", machine.has_aslr);
@@ -329,7 +351,7 @@ void write_settings(JsonLine& line, const ReplayContext& context, const Request&
 }
 
 void write_schedule(JsonLine& line, const ReplayContext& context, const ImageRun& first) {
-  if (context.settings.order != Order::scheduled) {
+  if (!is_scheduled(context.settings.order)) {
     for (const char* const name : {"ticks", "shares"}) line.add_null(name);
     return;
   }
@@ -373,13 +395,12 @@ bool is_right(const plan::Image& image, const ImageResult& result) {
          result.misaligned == 0;
 }
 
-int write_report(int descriptor, const ReplayContext& context, const Request& request,
-                 const ImageRun& first) {
-  JsonLine line{descriptor};
+int write_report(const ReplayContext& context, const ImageRun& first) {
+  JsonLine line{STDOUT_FILENO};
   line.begin_object();
   line.add_text("schema", "tsmalloc-replay/1");
   line.add_bool("timed_out", false);
-  write_settings(line, context, request);
+  write_settings(line, context);
   write_schedule(line, context, first);
   write_image(line, context, 0);
   line.begin_list("children");
@@ -432,7 +453,7 @@ int run(int argument_count, char** arguments) {
   first.run();
   context.clock.compare();
   if (const int error = context.log.close()) fail_internal("cannot write the addresses", error);
-  if (const int error = write_report(STDOUT_FILENO, context, request, first)) {
+  if (const int error = write_report(context, first)) {
     fail_internal("cannot write the result", error);
   }
   return exit_status(context);

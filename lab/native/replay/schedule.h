@@ -38,7 +38,17 @@
 
 namespace ts::replay {
 
-enum class Discipline : std::uint8_t { round_robin, lottery, stride };
+// In which order the calls are made. Schedules decide about the last three.
+enum class Order : std::uint8_t {
+  asap,      // threads run freely
+  paced,     // each call at its recorded time, or later
+  recorded,  // one thread at a time, from here on
+  round_robin,
+  lottery,
+  stride,
+};
+inline constexpr bool runs_one_at_a_time(Order order) { return order >= Order::recorded; }
+inline constexpr bool is_scheduled(Order order) { return order >= Order::round_robin; }
 
 inline constexpr std::uint32_t no_thread = UINT32_MAX;
 
@@ -144,7 +154,7 @@ struct Share {
 class Schedule {
  public:
   // threads: how many there ever are.
-  Schedule(Discipline discipline, std::uint64_t seed, const Tickets& tickets, std::size_t threads)
+  Schedule(Order discipline, std::uint64_t seed, const Tickets& tickets, std::size_t threads)
       : discipline_{discipline},
         random_{seed},
         tickets_{tickets},
@@ -188,7 +198,7 @@ class Schedule {
       } else {
         ++share.skipped;
         // The average advance of the others' meters.
-        if (discipline_ == Discipline::stride) client.meter += tickets_.tick() / runnable;
+        if (discipline_ == Order::stride) client.meter += tickets_.tick() / runnable;
       }
     }
     ++shares_[chosen.thread].ticks;
@@ -221,25 +231,25 @@ class Schedule {
 
   // Tickets that count.
   std::uint64_t weight(const Client& client) const {
-    return discipline_ == Discipline::round_robin ? 1 : shares_[client.thread].tickets;
+    return discipline_ == Order::round_robin ? 1 : shares_[client.thread].tickets;
   }
 
   // Requires that at least one can run.
   Client* choose(std::uint64_t runnable_tickets) {
-    std::uint64_t drawn = discipline_ == Discipline::lottery ? random_.below(runnable_tickets) : 0;
+    std::uint64_t drawn = discipline_ == Order::lottery ? random_.below(runnable_tickets) : 0;
     Client* lowest = nullptr;
     for (Client& client : present()) {
       if (!client.is_runnable) continue;
       switch (discipline_) {
-        case Discipline::round_robin:
+        case Order::round_robin:
           if (client.thread > last_) return &client;  // none is above no_thread
           if (lowest == nullptr) lowest = &client;
           break;
-        case Discipline::lottery:
+        case Order::lottery:
           if (drawn < weight(client)) return &client;
           drawn -= weight(client);
           break;
-        case Discipline::stride:
+        default:
           if (lowest == nullptr || client.meter < lowest->meter) lowest = &client;
           break;
       }
@@ -247,7 +257,7 @@ class Schedule {
     return lowest;
   }
 
-  Discipline discipline_;
+  Order discipline_;
   Random random_;
   const Tickets& tickets_;
   Mapped<Client> clients_;  // those that are there, by number of thread

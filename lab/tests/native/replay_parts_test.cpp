@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "replay/content.h"
+#include "replay/calls.h"
 #include "replay/result.h"
 #include "replay/waiting.h"
 

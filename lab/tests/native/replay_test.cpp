@@ -245,24 +245,12 @@ TEST(Load, AForkedImageIsPlannedWithItsParentOnly) {
 
 // --- plans are carried out ---
 
-struct NamedSettings {
-  const char* name;
-  Order order;
-  Discipline discipline;
-};
-constexpr NamedSettings orders[] = {
-    {"asap", Order::asap, Discipline::round_robin},
-    {"paced", Order::paced, Discipline::round_robin},
-    {"recorded", Order::recorded, Discipline::round_robin},
-    {"round robin", Order::scheduled, Discipline::round_robin},
-    {"lottery", Order::scheduled, Discipline::lottery},
-    {"stride", Order::scheduled, Discipline::stride},
-};
+constexpr Order orders[] = {Order::asap,        Order::paced,   Order::recorded,
+                            Order::round_robin, Order::lottery, Order::stride};
 
-Settings settings_of(const NamedSettings& named) {
+Settings settings_of(Order order) {
   Settings settings;
-  settings.order = named.order;
-  settings.discipline = named.discipline;
+  settings.order = order;
   settings.quantum = 7;
   settings.verify = true;
   settings.touch = Touch::all;
@@ -306,12 +294,12 @@ TEST(Executor, EachOrderMakesAllCallsAndEndsWithTheSameObjects) {
       recipe.events = 20'000 / TS_TEST_SLOWNESS;
       recipe.ns_per_event = 10;
       const Loaded loaded{recipe, {.window = window, .with_times = true}};
-      for (const NamedSettings& named : orders) {
-        SCOPED_TRACE(::testing::Message()
-                     << named.name << ", " << threads << " threads, window " << window);
-        const Replay replay{loaded, settings_of(named)};
+      for (const Order order : orders) {
+        SCOPED_TRACE(::testing::Message() << static_cast<int>(order) << ", " << threads
+                                          << " threads, window " << window);
+        const Replay replay{loaded, settings_of(order)};
         expect_right(replay.result(), loaded.expected[0]);
-        if (named.order == Order::recorded) {
+        if (order == Order::recorded) {
           EXPECT_EQ(replay.result().peak_live_bytes,
                     static_cast<std::int64_t>(loaded.expected[0].peak_live_bytes));
         }
@@ -329,7 +317,7 @@ TEST(Executor, ObjectsThatChangeHandsWithEveryCall) {
   recipe.events = 100'000 / TS_TEST_SLOWNESS;
   for (const std::uint64_t window : {0U, 3U, 1'000U}) {
     const Loaded loaded{recipe, {.window = window}};
-    Settings settings = settings_of(orders[0]);
+    Settings settings = settings_of(Order::asap);
     settings.touch = Touch::page;
     const Replay replay{loaded, settings};
     expect_right(replay.result(), loaded.expected[0]);
@@ -344,10 +332,10 @@ TEST(Executor, ThreadsThatLiveShortly) {
   recipe.live_objects = 50;
   const Loaded loaded{recipe, {.window = 20}};
   ASSERT_GT(loaded.plan.image(0).ends, 20U / TS_TEST_SLOWNESS);
-  for (const NamedSettings& named : orders) {
-    if (named.order == Order::paced) continue;
-    SCOPED_TRACE(named.name);
-    const Replay replay{loaded, settings_of(named)};
+  for (const Order order : orders) {
+    if (order == Order::paced) continue;
+    SCOPED_TRACE(static_cast<int>(order));
+    const Replay replay{loaded, settings_of(order)};
     expect_right(replay.result(), loaded.expected[0]);
   }
 }
@@ -357,9 +345,9 @@ TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
   recipe.events = 5'000;
   const Loaded loaded{recipe, {.window = 100}};
   std::vector<std::uint64_t> first;
-  for (const NamedSettings& named : orders) {
-    if (named.order == Order::paced) continue;
-    Settings settings = settings_of(named);
+  for (const Order order : orders) {
+    if (order == Order::paced) continue;
+    Settings settings = settings_of(order);
     settings.samples = 10;
     const Replay replay{loaded, settings};
     std::vector<std::uint64_t> events;
@@ -371,7 +359,7 @@ TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
     EXPECT_TRUE(std::is_sorted(events.begin(), events.end()));
     EXPECT_EQ(events.back(), recipe.events);
     if (first.empty()) first = events;
-    EXPECT_EQ(events, first) << named.name;
+    EXPECT_EQ(events, first) << static_cast<int>(order);
   }
 }
 
@@ -379,7 +367,7 @@ TEST(Executor, LiveBytesOfSamplesAreThoseRecordedWhereOneRunsAtATime) {
   Recipe recipe;
   recipe.events = 5'000;
   const Loaded loaded{recipe, {.window = 100}};
-  Settings settings = settings_of(orders[2]);
+  Settings settings = settings_of(Order::recorded);
   settings.samples = 1'000;
   const Replay replay{loaded, settings};
   const plan::Image& image = loaded.plan.image(0);

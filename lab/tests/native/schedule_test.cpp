@@ -25,13 +25,12 @@ namespace {
 
 using Numbers = std::vector<std::uint32_t>;
 
-constexpr Discipline disciplines[] = {Discipline::round_robin, Discipline::lottery,
-                                      Discipline::stride};
+constexpr Order disciplines[] = {Order::round_robin, Order::lottery, Order::stride};
 
 // A schedule with its tickets; as many threads as there are tickets are there from the beginning.
 class Hall {
  public:
-  Hall(Discipline discipline, const Numbers& listed, std::uint64_t seed = 1) {
+  Hall(Order discipline, const Numbers& listed, std::uint64_t seed = 1) {
     std::string text;
     for (const std::uint32_t number : listed) text += std::to_string(number) + ",";
     if (!text.empty()) text.pop_back();
@@ -57,7 +56,7 @@ class Hall {
 };
 
 TEST(WorkedCases, AnOwnerOfMoreThreadsGetsMoreWithEqualTickets) {
-  for (const Discipline discipline : {Discipline::round_robin, Discipline::stride}) {
+  for (const Order discipline : {Order::round_robin, Order::stride}) {
     Hall hall{discipline, Numbers(21, 1)};  // four owners of five threads each, and one of one
     for (std::uint64_t turns = 1; turns <= 100; ++turns) {
       hall.run(21);
@@ -67,7 +66,7 @@ TEST(WorkedCases, AnOwnerOfMoreThreadsGetsMoreWithEqualTickets) {
 }
 
 TEST(WorkedCases, TicketsThreeTwoOneAdvanceEveryMeterByExactlyOneInSixTicks) {
-  Hall hall{Discipline::stride, {3, 2, 1}};
+  Hall hall{Order::stride, {3, 2, 1}};
   for (std::uint64_t turns = 1; turns <= 1000; ++turns) {
     ASSERT_EQ(hall.run(6), (Numbers{0, 1, 2, 0, 1, 0}));
     for (std::uint32_t thread = 0; thread < 3; ++thread) {
@@ -78,7 +77,7 @@ TEST(WorkedCases, TicketsThreeTwoOneAdvanceEveryMeterByExactlyOneInSixTicks) {
 
 // n * S - T * t lies between -(n - 1) * t and S - t, for each thread after each tick.
 void expect_fair(const Numbers& tickets, std::size_t ticks) {
-  Hall hall{Discipline::stride, tickets};
+  Hall hall{Order::stride, tickets};
   const auto all = std::accumulate(tickets.begin(), tickets.end(), std::int64_t{0});
   const auto others = static_cast<std::int64_t>(tickets.size()) - 1;
   for (std::size_t tick = 1; tick <= ticks; ++tick) {
@@ -112,7 +111,7 @@ TEST(StrideTest, SharesAreWithinTheBound) {
 // The order of whole rationals, compared by multiplication over the cross.
 TEST(StrideTest, IsExactForPrimesUpToAMillion) {
   const Numbers tickets{999'983, 999'979, 999'961, 4, 2};
-  Hall hall{Discipline::stride, tickets};
+  Hall hall{Order::stride, tickets};
   std::vector<std::uint64_t> had(tickets.size(), 0);
   for (int tick = 0; tick < 300'000 / TS_TEST_SLOWNESS; ++tick) {
     std::size_t least = 0;
@@ -135,7 +134,7 @@ TEST(StrideTest, AgreesWithASimpleModelThroughBirthsWaitsAndEnds) {
     std::mt19937_64 random{seed};
     Tickets tickets;
     ASSERT_EQ(tickets.parse("1,2,3,4,5,6,7,8,9,10,11,12"), nullptr);
-    Schedule schedule{Discipline::stride, 1, tickets, 16};
+    Schedule schedule{Order::stride, 1, tickets, 16};
     std::map<std::uint32_t, std::uint64_t> meters;
     const auto least = [&](auto&& counts) {
       std::optional<std::uint64_t> found;
@@ -178,7 +177,7 @@ TEST(StrideTest, AgreesWithASimpleModelThroughBirthsWaitsAndEnds) {
 }
 
 TEST(ScheduleTest, GrantsNothingWhenNobodyCanRun) {
-  for (const Discipline discipline : disciplines) {
+  for (const Order discipline : disciplines) {
     EXPECT_EQ((Hall{discipline, {}}.tick()), no_thread);
     Hall hall{discipline, {2, 1}};
     EXPECT_EQ(hall.schedule->next([](std::uint32_t) { return false; }), no_thread);
@@ -190,7 +189,7 @@ TEST(ScheduleTest, GrantsNothingWhenNobodyCanRun) {
 }
 
 TEST(ScheduleTest, AsksEachThreadOnceInOrderOfNumber) {
-  Hall hall{Discipline::lottery, {1, 1, 1}};
+  Hall hall{Order::lottery, {1, 1, 1}};
   hall.schedule->remove(1);
   hall.schedule->add(7);
   hall.schedule->add(5);
@@ -204,7 +203,7 @@ TEST(ScheduleTest, AsksEachThreadOnceInOrderOfNumber) {
 
 TEST(ScheduleTest, OnlyThoseWhoCanRunRun) {
   std::mt19937_64 random{3};
-  for (const Discipline discipline : disciplines) {
+  for (const Order discipline : disciplines) {
     Hall hall{discipline, {5, 4, 3, 2, 1}};
     std::vector<std::uint64_t> skipped(5, 0);
     for (int tick = 0; tick < 2000; ++tick) {
@@ -228,7 +227,7 @@ TEST(ScheduleTest, OnlyThoseWhoCanRunRun) {
 }
 
 TEST(ScheduleTest, OwesAThreadItsShareOfTheTicketsThatCouldRun) {
-  Hall hall{Discipline::lottery, {1, 2, 5}};
+  Hall hall{Order::lottery, {1, 2, 5}};
   hall.run(80);
   for (int tick = 0; tick < 30; ++tick) {
     hall.schedule->next([](std::uint32_t thread) { return thread < 2; });
@@ -238,7 +237,7 @@ TEST(ScheduleTest, OwesAThreadItsShareOfTheTicketsThatCouldRun) {
 }
 
 TEST(RoundRobinTest, TakesThreadsInTurnAndPassesOverThoseThatCannotRunOrHaveEnded) {
-  Hall hall{Discipline::round_robin, {1, 9, 1, 1}};
+  Hall hall{Order::round_robin, {1, 9, 1, 1}};
   EXPECT_EQ(hall.run(6), (Numbers{0, 1, 2, 3, 0, 1}));
   const auto but_two = [](std::uint32_t thread) { return thread != 2; };
   EXPECT_EQ(hall.schedule->next(but_two), 3U);
@@ -264,13 +263,13 @@ TEST(LotteryTest, WinsAreInProportionToTicketsOfThoseWhoCanRun) {
   for (const Numbers& tickets : {Numbers{3, 2, 1}, Numbers(21, 1), Numbers{1, 1000},
                                  Numbers{999'983, 499'979, 2, 999'979}}) {
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
-      Hall hall{Discipline::lottery, tickets, seed};
+      Hall hall{Order::lottery, tickets, seed};
       std::vector<std::uint64_t> wins(tickets.size(), 0);
       for (int tick = 0; tick < 20'000 / TS_TEST_SLOWNESS; ++tick) ++wins[hall.tick()];
       expect_shares(wins, tickets);
     }
   }
-  Hall hall{Discipline::lottery, {4, 100, 2, 1}};
+  Hall hall{Order::lottery, {4, 100, 2, 1}};
   std::vector<std::uint64_t> wins(4, 0);
   for (int tick = 0; tick < 20'000 / TS_TEST_SLOWNESS; ++tick) {
     ++wins[hall.schedule->next([](std::uint32_t thread) { return thread != 1; })];
@@ -281,7 +280,7 @@ TEST(LotteryTest, WinsAreInProportionToTicketsOfThoseWhoCanRun) {
 TEST(LotteryTest, EachSeedIsALotteryOfItsOwn) {
   std::set<Numbers> orders;
   for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    orders.insert(Hall{Discipline::lottery, {1, 1, 1}, seed}.run(50));
+    orders.insert(Hall{Order::lottery, {1, 1, 1}, seed}.run(50));
   }
   EXPECT_EQ(orders.size(), 100U);
 }

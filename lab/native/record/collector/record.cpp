@@ -291,9 +291,7 @@ constexpr Option own_options[] = {
     {"force", [](const char*) { is_forced = true; }, true, 'f'},
     {"ring-chunks",
      [](const char* argument) {
-       ring_chunks =
-           std::max(static_cast<std::size_t>(parse_whole("--ring-chunks", argument, max_chunks)),
-                    min_chunks);
+       ring_chunks = std::max<std::size_t>(parse_whole(argument, max_chunks), min_chunks);
      }},
     {"shim", [](const char* argument) { shim_path = argument; }}};
 
