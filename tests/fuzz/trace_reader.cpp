@@ -13,7 +13,7 @@
 #include <string>
 
 #include "native/samples.h"
-#include "replay/load.h"
+#include "replay/plan.h"
 #include "target.h"
 #include "trace/reader.h"
 

@@ -126,8 +126,8 @@ inline void describe_failure(StartedChild& child, const ChildReport& report,
   }
 }
 
-// Opened by the launcher, so that nothing between fork and exec can wait for a FIFO or for a person.
-// On failure sets the error of `child` and returns false.
+// Opened by the launcher, so that nothing between fork and exec can wait for a FIFO or for a
+// person. On failure sets the error of `child` and returns false.
 inline bool open_redirections(const Options& options, ChildSetup& setup, StartedChild& child) {
   constexpr int write_flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
   const struct {
@@ -171,7 +171,8 @@ inline void start_child(const Options& options, const ChildSetup& setup, Started
   waitpid(child.pid, nullptr, 0);
 }
 
-// Runs the command; if that fails, `child` says why. All that it starts stays among our descendants.
+// Runs the command; if that fails, `child` says why. All that it starts stays among our
+// descendants.
 inline void launch(const Options& options, StartedChild& child) {
   ChildSetup setup;
   const bool is_ready =

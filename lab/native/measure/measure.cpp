@@ -239,8 +239,8 @@ class PreloadProof {
 
   // Two kinds of evidence that a missing library will not be loaded later: exec maps the vdso last,
   // so a program without an interpreter by then is static; and glibc's loader maps the preloads
-  // before the libraries that the program needs, one of them libc. It takes two samples: the maps are
-  // read piece by piece, without stopping the program, which may exec or change its mappings in
+  // before the libraries that the program needs, one of them libc. It takes two samples: the maps
+  // are read piece by piece, without stopping the program, which may exec or change its mappings in
   // between.
   void look(pid_t process) {
     const Nanoseconds begin = cpu_time_ns();
@@ -373,8 +373,8 @@ class Supervisor {
     add_measured("major_faults", usage_.major_faults);
     add_measured("voluntary_switches", usage_.voluntary_switches);
     add_measured("involuntary_switches", usage_.involuntary_switches);
-    // Both are high-water marks of single processes. The kernel keeps the one reported at the end in
-    // per-CPU parts, so it can lag behind the one that it adds up exactly when it is sampled.
+    // Both are high-water marks of single processes. The kernel keeps the one reported at the end
+    // in per-CPU parts, so it can lag behind the one that it adds up exactly when it is sampled.
     add_measured("peak_rss_bytes", std::max(usage_.peak_rss_bytes, sampler_.process_peak_bytes()));
     line.add_unless_negative("tree_peak_rss_bytes", sampler_.tree_peak_resident_bytes());
     line.add_unless_negative("tree_peak_pss_bytes", sampler_.tree_peak_proportional_bytes());

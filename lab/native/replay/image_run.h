@@ -18,7 +18,7 @@
 
 #include "common/system.h"
 #include "replay/calls.h"
-#include "replay/load.h"
+#include "replay/plan.h"
 #include "replay/result.h"
 #include "replay/settings.h"
 #include "replay/threads.h"
@@ -178,7 +178,8 @@ class ImageRun {
   }
 
   void fork_child(std::uint32_t place) {
-    // Before the fork: the threads' counts are in shared memory, where the parent continues to count.
+    // Before the fork: the threads' counts are in shared memory, where the parent continues to
+    // count.
     const std::int64_t inherited_bytes = live_bytes();
     const pid_t pid = fork();
     if (pid < 0) fail_internal("cannot fork; raise `ulimit -u`, or give more memory", errno);

@@ -2,7 +2,7 @@
 //
 // A program used to compare many allocators should do the same each time, and recorded ones do.
 // replay has no C++ run-time library and calls malloc only for the trace's calls; tables are mapped
-// (pages.h).
+// (memory.h).
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/personality.h>
@@ -20,8 +20,8 @@
 #include "common/system.h"
 #include "launch/options.h"
 #include "replay/image_run.h"
-#include "replay/load.h"
 #include "replay/memory.h"
+#include "replay/plan.h"
 #include "replay/settings.h"
 
 namespace ts {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "common/system.h"
-#include "replay/load.h"
+#include "replay/plan.h"
 #include "replay/schedule.h"
 
 namespace ts::replay {

@@ -16,8 +16,8 @@
 #include <mutex>
 
 #include "common/system.h"
-#include "replay/load.h"
 #include "replay/memory.h"
+#include "replay/plan.h"
 #include "replay/result.h"
 #include "replay/settings.h"
 #include "replay/waiting.h"
@@ -134,8 +134,8 @@ class Threads {
     for (;;) {
       std::uint32_t seen = run.phase.load(std::memory_order_acquire);
       if (static_cast<ThreadPhase>(seen) == ThreadPhase::joined) return;
-      // acquire: the handle and the resources are those that the thread was started with. One of the
-      // waiting threads joins it, the others wait for that one.
+      // acquire: the handle and the resources are those that the thread was started with. One of
+      // the waiting threads joins it, the others wait for that one.
       if (static_cast<ThreadPhase>(seen) == ThreadPhase::ended &&
           run.phase.compare_exchange_strong(seen, static_cast<std::uint32_t>(ThreadPhase::joining),
                                             std::memory_order_acquire)) {

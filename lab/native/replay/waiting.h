@@ -1,8 +1,8 @@
-// How the threads of a replay wait for each other: futexes, and on these gates, the turns of an object,
-// and epochs.
+// How the threads of a replay wait for each other: futexes, and on these gates, the turns of an
+// object, and epochs.
 //
-// They wait thousands of times, on machines with fewer processors than threads, so none may spin for
-// long. All words are private to the process.
+// They wait thousands of times, on machines with fewer processors than threads, so none may spin
+// for long. All words are private to the process.
 #pragma once
 
 #include <linux/futex.h>

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "replay/image_run.h"
-#include "replay/load.h"
+#include "replay/plan.h"
 #include "samples.h"
 #include "synthetic.h"
 #include "trace/writer.h"

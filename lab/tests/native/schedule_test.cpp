@@ -1,5 +1,5 @@
-// Schedules: the worked cases, exact fairness, births, waits and ends; which thread the lottery draws
-// how often; and lists of tickets.
+// Schedules: the worked cases, exact fairness, births, waits and ends; which thread the lottery
+// draws how often; and lists of tickets.
 //
 // All seeds are fixed, so these tests are the same in every run. The bound of the lottery is
 // Hoeffding's: of N independent drawings with chance p, the winners differ from N * p by more than

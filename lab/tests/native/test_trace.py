@@ -68,6 +68,7 @@ def test_what_cannot_be_read_has_a_remedy(tmp_path, command):
     broken = {
         "foreign": b"not a trace\n" * 100,
         "empty": b"",
+        "older": b"\x89TST\r\n\x1a\n old",
         "cut": whole[: len(whole) // 2],
         "flipped": whole[:-40] + bytes([whole[-40] ^ 8]) + whole[-39:],
     }
@@ -84,6 +85,7 @@ def test_what_cannot_be_read_has_a_remedy(tmp_path, command):
                 list(files.chunks(file))
         assert "record" in caught.value.remedy
     assert "No such file" in trace(command, "/none", status=1).stderr
+    assert "not a regular file" in trace(command, "/tmp", status=1).stderr
 
 
 def test_usage():

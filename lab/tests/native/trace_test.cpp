@@ -155,19 +155,6 @@ TEST_F(Format, AChangedBitIsNoticed) {
   }
 }
 
-TEST_F(Format, WhatIsNoTraceIsToldSo) {
-  expect_refused("", "too short");
-  expect_refused("x", "too short");
-  expect_refused("#!/bin/sh\necho\n", "not a trace; give a file that `tsmalloc record` wrote");
-  expect_refused("\x89TST\r\n\x1a\n old", "of an older version; record it again");
-  path = "/tmp";
-  read();
-  EXPECT_NE(said.find("is not a trace: it is not a regular file"), std::string::npos) << said;
-  path = "/nowhere/at/all";
-  read();
-  EXPECT_NE(said.find("cannot read '/nowhere/at/all': No such file"), std::string::npos) << said;
-}
-
 // Whatever is in a chunk whose checksum is right.
 TEST_F(Format, ChunksThatLieAreRefused) {
   Event event;
@@ -252,32 +239,6 @@ TEST_F(Format, ForksThatDoNotFitAreRefused) {
   expect_refused(frame_of(header_of(ChunkType::image), bytes_of(endless)), "not terminated");
 }
 
-TEST_F(Format, AWriterThatIsNotFinishedLeavesWhatItFlushed) {
-  {
-    Writer writer{path};
-    writer.begin_image({});
-    writer.add(0, {});
-    writer.flush();
-    writer.add(0, {});
-  }
-  const std::string plain = read();
-  EXPECT_EQ(said, "");
-  EXPECT_FALSE(is_finished);
-  EXPECT_EQ(plain.size(), 2 * sizeof(ChunkHeader) + sizeof(ImageBegin) + sizeof(Event));
-}
-
-// Much is written before the first image ends; what is in memory is bounded.
-TEST_F(Format, AFullDiskLeavesWholeChunks) {
-  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
-  Writer writer{"/dev/full"};
-  try {
-    writer.begin_image({});
-    FAIL() << "nothing was said";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string{error.what()}.find("No space left"), std::string::npos) << error.what();
-  }
-}
-
 // --- slots, against a naive account of what lives ---
 
 // Random allocations and frees by several threads, which come and go.
@@ -317,20 +278,6 @@ TEST(Slots, NoTwoLivingObjectsShareOne) {
   check(16, 3, 2'000);
 }
 
-TEST(Slots, OneThreadUsesNoMoreThanWhatLives) {
-  Slots slots;
-  std::vector<Slot> live;
-  for (std::uint64_t now = 0; now < 10'000; ++now) {
-    if (now % 20 < 10) {
-      live.push_back(slots.take(0, now));
-    } else {
-      slots.give_back(live.back(), 0, now);
-      live.pop_back();
-    }
-  }
-  EXPECT_EQ(slots.count(), 10U);
-}
-
 TEST(Slots, AThreadReusesItsOwnAtOnceAndOthersLater) {
   Slots slots;
   const Slot first = slots.take(0, 0);
@@ -345,15 +292,6 @@ TEST(Slots, AThreadReusesItsOwnAtOnceAndOthersLater) {
   bool is_found = false;
   for (int i = 0; i < 8; ++i) is_found |= slots.take(0, 10'000) == Slot{first.number, 2};
   EXPECT_TRUE(is_found);
-}
-
-TEST(Slots, AChildTakesNewOnes) {
-  Slots parent;
-  for (int i = 0; i < 5; ++i) parent.take(0, 0);
-  Slots child{parent.count()};
-  EXPECT_EQ(child.take(0, 0), (Slot{5, 0}));
-  child.give_back({3, 7}, 0, 1);  // an inherited object
-  EXPECT_EQ(child.take(0, 2), (Slot{3, 8}));
 }
 
 }  // namespace

@@ -280,8 +280,8 @@ class Collector {
     }
   }
 
-  // A program in a process that already had one has replaced it, by exec. A fork's process is new: if
-  // its number is known, it belongs to an ended process.
+  // A program in a process that already had one has replaced it, by exec. A fork's process is new:
+  // if its number is known, it belongs to an ended process.
   void add_image(ImagePlace& place) {
     auto live = std::make_unique<Live>();
     live->place = &place;
@@ -456,8 +456,9 @@ class Collector {
     gave_back_ = true;
   }
 
-  // Threads wait for chunks while we lag behind, which is intended. But if everything has been read,
-  // and each chunk belongs to a thread that has not filled it, there are more threads than chunks.
+  // Threads wait for chunks while we lag behind, which is intended. But if everything has been
+  // read, and each chunk belongs to a thread that has not filled it, there are more threads than
+  // chunks.
   void assist_waiting_threads(std::size_t found) {
     if (gave_back_) {
       ring_.is_exhausted.store(0, std::memory_order_relaxed);

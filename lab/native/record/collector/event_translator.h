@@ -9,12 +9,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "record/collector/trace_sink.h"
+#include "common/system.h"
 #include "record/ring.h"
 #include "trace/format.h"
 #include "trace/slots.h"
@@ -22,9 +25,70 @@
 
 namespace ts::record {
 
+// Writes events into a trace file, as long as there is room.
+//
+// A full disk must not end the recorded program. The first failure is reported at once, what was
+// written before stays readable, and the rest is lost.
+class TraceSink {
+ public:
+  // Overwrites an existing file. Nothing is written before this call.
+  void open(const std::string& path) {
+    try {
+      writer_.emplace(path);
+    } catch (const std::exception& error) {
+      fail(error);
+    }
+  }
+
+  // Returns its number.
+  std::uint32_t begin_image(const trace::Image& image) {
+    attempt([&] { writer_->begin_image(image); });
+    return images_++;
+  }
+  void add(std::uint32_t image, const trace::Event& event) {
+    attempt([&] { writer_->add(image, event); });
+  }
+  void end_image(std::uint32_t image, trace::End end, std::uint64_t end_ns) {
+    attempt([&] { writer_->end_image(image, end, end_ns); });
+  }
+
+  void flush() {
+    attempt([&] { writer_->flush(); });
+  }
+  void finish() {
+    attempt([&] { writer_->finish(); });
+  }
+
+  std::uint64_t bytes() const { return bytes_; }
+  const std::string& failure() const { return failure_; }  // "": none
+
+ private:
+  template <class Action>
+  void attempt(Action action) {
+    if (!writer_.has_value()) return;
+    try {
+      action();
+      bytes_ = writer_->bytes_written();
+    } catch (const std::exception& error) {
+      fail(error);
+    }
+  }
+
+  void fail(const std::exception& error) {
+    failure_ = error.what();
+    static_cast<void>(std::fprintf(stderr, "%s: %s\n", tool_name(), error.what()));
+    writer_.reset();
+  }
+
+  std::optional<trace::Writer> writer_;  // none after a failure
+  std::uint32_t images_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::string failure_;
+};
+
 // Maps addresses to the objects that live there: open addressing, linear probing; keys are never 0.
-// A table of the standard library allocates for each entry, which makes recording two to three times
-// as slow.
+// A table of the standard library allocates for each entry, which makes recording two to three
+// times as slow.
 class ObjectMap {
  public:
   // Both return the previous object.
@@ -192,8 +256,8 @@ class EventTranslator {
     return raw_thread < thread_numbers_.size() && thread_numbers_[raw_thread] != not_started;
   }
 
-  // A number that was not announced belongs to a thread whose beginning was lost. An ended thread no
-  // longer counts: a thread with its number is a new one.
+  // A number that was not announced belongs to a thread whose beginning was lost. An ended thread
+  // no longer counts: a thread with its number is a new one.
   std::uint32_t thread_of(const RawEvent& raw) {
     if (is_alive(raw.thread)) return thread_numbers_[raw.thread];
     return raw.thread < trace::max_threads ? start_thread(raw.thread, 0, raw.time_ns) : 0;
@@ -274,8 +338,8 @@ class EventTranslator {
         .time_ns = raw.time_ns};
   }
 
-  // Only now is it known whether the block moved, was freed (resized to nothing), or stayed as it was
-  // because nothing larger was available.
+  // Only now is it known whether the block moved, was freed (resized to nothing), or stayed as it
+  // was because nothing larger was available.
   void resize(const RawEvent& raw) {
     Leaving left{.object = unknown, .address = 0, .time_ns = raw.time_ns};
     if (const auto found = leaving_.find(raw.record.time); found != leaving_.end()) {

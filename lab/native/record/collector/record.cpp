@@ -32,7 +32,6 @@
 #include "launch/options.h"
 #include "launch/tree_end.h"
 #include "record/collector/collector.h"
-#include "record/collector/trace_sink.h"
 
 namespace ts {
 
