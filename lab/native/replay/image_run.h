@@ -58,6 +58,8 @@ class ImageRun {
         inherited_bytes_{inherited_bytes},
         epochs_{image_.epoch_table, image_.epochs},
         threads_{image_, epochs_, context.settings},
+        calls_{Content{context.settings.touch, context.settings.verify}, context.clock,
+               context.slots.begin(), place == 0 ? &context.log : nullptr},
         sample_places_{context.settings.samples, image_.epochs, image_.peak_epoch},
         is_one_at_a_time_{runs_one_at_a_time(context.settings.order) || image_.threads == 1},
         spins_{spins_before_sleep()},
@@ -86,7 +88,9 @@ class ImageRun {
     }
     sum_up(result);
     result.at_end = memory_now();
-    free_all();
+    for (std::uint32_t slot = 0; slot < context_.slots.size(); ++slot) {
+      if (context_.slots[slot].pointer() != nullptr) calls_.release(threads_[0], slot);
+    }
     result.freed = memory_now();
     if (settings.settle_ns >= 0) {
       const timespec idle = {settings.settle_ns / ns_per_second,
@@ -117,47 +121,39 @@ class ImageRun {
     return nullptr;
   }
 
-  Calls calls() {
-    const Content content{context_.settings.touch, context_.settings.verify};
-    return {content, context_.clock, context_.slots.begin(), place_ == 0 ? &context_.log : nullptr};
-  }
-
   void play(ThreadRun& self) {
-    const Calls own = calls();
     while (self.next != plan::none) {
       if (processor_) processor_->before(self);
       if (!self.is_inside) epochs_.wait_to_enter(self.epoch, spins_);
       self.is_inside = true;
-      perform(self, own);
+      perform(self);
       proceed(self);
     }
   }
 
-  void perform(ThreadRun& self, const Calls& calls) {
+  void perform(ThreadRun& self) {
     const Operation& operation = image_.operation_table[self.next];
     if (operation.kind == Kind::thread_begin) return start(operation);
     if (operation.kind == Kind::fork) return fork_child(operation.slot);
     if (operation.kind == Kind::thread_end) return;    // finish does what is to be done
     if ((operation.flags & plan::flag_shared) == 0) {  // no other thread uses the object
-      return make(self, operation, calls);
+      return make(self, operation);
     }
     Turn& turn = context_.slots[operation.slot].turn;
     if ((operation.flags & plan::flag_waits) != 0) turn.wait(operation.turn, spins_);
-    make(self, operation, calls);
+    make(self, operation);
     if (!turn.pass(operation.turn)) {
       fail_internal("two threads had the same object: the plan is wrong", EINVAL);
     }
   }
 
-  void wait_for_time(std::uint32_t operation) const {
-    const Nanoseconds due_ns = begin_ns_ + static_cast<Nanoseconds>(image_.times[operation]);
-    const timespec due = {due_ns / ns_per_second, due_ns % ns_per_second};
-    while (now_ns() < due_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
-  }
-
-  void make(ThreadRun& self, const Operation& operation, const Calls& calls) {
-    if (image_.times != nullptr) wait_for_time(self.next);
-    add_live(self, calls.make(self, operation));
+  void make(ThreadRun& self, const Operation& operation) {
+    if (image_.times != nullptr) {
+      const Nanoseconds due_ns = begin_ns_ + static_cast<Nanoseconds>(image_.times[self.next]);
+      const timespec due = {due_ns / ns_per_second, due_ns % ns_per_second};
+      while (now_ns() < due_ns) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, nullptr);
+    }
+    add_live(self, calls_.make(self, operation));
   }
 
   // Moves on to the thread's next operation, and out of the epoch if that is in a later one.
@@ -289,19 +285,13 @@ class ImageRun {
     }
   }
 
-  void free_all() {
-    const Calls own = calls();
-    for (std::uint32_t slot = 0; slot < context_.slots.size(); ++slot) {
-      if (context_.slots[slot].pointer() != nullptr) own.release(threads_[0], slot);
-    }
-  }
-
   ReplayContext& context_;
   std::uint32_t place_;
   const plan::Image& image_;
   std::int64_t inherited_bytes_;
   Epochs epochs_;
   Threads threads_;
+  Calls calls_;
   SamplePlaces sample_places_;
   bool is_one_at_a_time_;
   int spins_;

@@ -46,10 +46,7 @@ class CollectorTest : public testing::Test {
     place.claimed_by = pid;
     place.index = index;
     place.birth = ImageBirth::exec;
-    place.parent_id = 0;
-    place.fork_number = 0;
     place.parent_pid = getppid();
-    place.is_elsewhere = 0;
     place.begin_time = clock.read();
     std::strcpy(place.program, "program");
     std::strcpy(place.allocator, "libc.so.6");

@@ -31,36 +31,20 @@ const char* tool_name() { return "native-test"; }
 namespace replay::testing {
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    if (mkdtemp(name_.data()) == nullptr) std::abort();
-  }
-  ~Folder() {
-    unlink(trace().c_str());
-    rmdir(name_.c_str());
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string trace() const { return name_ + "/trace"; }
-
- private:
-  std::string name_ = ::testing::TempDir() + "replay-XXXXXX";
-};
+const std::string path = ::testing::TempDir() + "replay-" + std::to_string(getpid());
 
 // A synthetic trace, loaded as a replay loads it.
 class Loaded {
  public:
   explicit Loaded(const Recipe& recipe, const plan::LoadSettings& settings = {},
                   bool keep_calls = false)
-      : expected{write_synthetic(folder.trace(), recipe, keep_calls)} {
+      : expected{write_synthetic(path, recipe, keep_calls)} {
     trace::Problem problem;
-    is_right = plan.load(folder.trace().c_str(), settings, problem);
+    is_right = plan.load(path.c_str(), settings, problem);
     EXPECT_TRUE(is_right) << problem.text;
+    unlink(path.c_str());
   }
 
-  Folder folder;
   std::vector<Expected> expected;
   plan::Plan plan;
   bool is_right = false;
@@ -137,8 +121,8 @@ TEST(Load, APlanHasTheCallsOfTheTraceInItsOrder) {
 
 TEST(Load, ThreadsThatShareNothingNeverWait) {
   Recipe recipe;
-  recipe.everybody_shares = false;
-  recipe.threads_end = false;  // what is free then may be anybody's
+  recipe.everybody_shares = 0;
+  recipe.threads_end = 0;  // what is free then may be anybody's
   recipe.threads = 8;
   const Loaded loaded{recipe};
   std::uint64_t calls = 0;
@@ -169,12 +153,12 @@ class OddTrace : public ::testing::Test {
  protected:
   // "" or what is said of it.
   std::string load(const std::vector<Event>& events, plan::LoadSettings settings = {}) {
-    trace::Writer writer{folder.trace()};
+    trace::Writer writer{path};
     const std::uint32_t image = writer.begin_image({});
     for (const Event& event : events) writer.add(image, event);
     writer.finish();
     trace::Problem problem;
-    return plan.load(folder.trace().c_str(), settings, problem) ? "" : problem.text;
+    return plan.load(path.c_str(), settings, problem) ? "" : problem.text;
   }
   void expect_refused(const std::vector<Event>& events, const std::string& why) {
     const std::string said = load(events);
@@ -182,7 +166,6 @@ class OddTrace : public ::testing::Test {
     EXPECT_NE(said.find("record it again"), std::string::npos) << said;
   }
 
-  Folder folder;
   plan::Plan plan;
 };
 
@@ -235,11 +218,10 @@ TEST_F(OddTrace, EventsThatMakeNoSenseAreRefused) {
 TEST(Load, AForkedImageIsPlannedWithItsParentOnly) {
   Recipe recipe;
   recipe.forks = 1;
-  const Folder folder;
-  write_synthetic(folder.trace(), recipe);
+  write_synthetic(path, recipe);
   plan::Plan plan;
   trace::Problem problem;
-  EXPECT_FALSE(plan.load(folder.trace().c_str(), {.image = 1}, problem));
+  EXPECT_FALSE(plan.load(path.c_str(), {.image = 1}, problem));
   EXPECT_NE(std::string{problem.text}.find("replay image 0"), std::string::npos);
 }
 
@@ -313,7 +295,7 @@ TEST(Executor, ObjectsThatChangeHandsWithEveryCall) {
   Recipe recipe;
   recipe.threads = 16;
   recipe.live_objects = 8;
-  recipe.threads_end = false;
+  recipe.threads_end = 0;
   recipe.events = 100'000 / TS_TEST_SLOWNESS;
   for (const std::uint64_t window : {0U, 3U, 1'000U}) {
     const Loaded loaded{recipe, {.window = window}};

@@ -21,15 +21,15 @@ namespace ts::replay::testing {
 struct Recipe {
   std::uint64_t seed = 1;
   std::uint64_t events = 10'000;     // of the first image
-  std::uint32_t threads = 4;         // alive at the same time, at most
+  std::uint64_t threads = 4;         // alive at the same time, at most
   std::uint64_t live_objects = 500;  // about which their number moves
   std::uint64_t max_bytes = 2'000;   // of an object
-  bool has_aligned = true;           // some objects are aligned, up to a page
-  bool threads_end = true;
-  std::uint32_t forks = 0;        // of the first image; each child has a tenth of its events
-  std::uint32_t execs = 0;        // images that the first one becomes or starts; likewise
-  std::uint64_t exec_events = 0;  // of each of these; 0: a tenth, too
-  bool everybody_shares = true;   // any thread frees and resizes any object
+  std::uint64_t has_aligned = 1;     // some objects are aligned, up to a page
+  std::uint64_t threads_end = 1;
+  std::uint64_t forks = 0;             // of the first image; each child has a tenth of its events
+  std::uint64_t execs = 0;             // images that the first one becomes or starts; likewise
+  std::uint64_t exec_events = 0;       // of each of these; 0: a tenth, too
+  std::uint64_t everybody_shares = 1;  // any thread frees and resizes any object
   std::uint64_t ns_per_event = 1'000;
 };
 
@@ -74,7 +74,7 @@ class Maker {
     std::uint64_t time_ns = 0;
   };
 
-  void make_image(State& state, std::uint64_t events, std::uint32_t forks) {
+  void make_image(State& state, std::uint64_t events, std::uint64_t forks) {
     std::uint64_t next_fork = events / (forks + 1);
     for (std::uint64_t i = 0; i < events; ++i) {
       if (forks > 0 && i == next_fork) {
@@ -117,7 +117,7 @@ class Maker {
     const std::uint32_t thread = state.threads[below(state.threads.size())];
     const std::uint64_t choice = below(1'000);
     if (choice < 4 && state.threads.size() < recipe_.threads) return begin_thread(state, thread);
-    if (choice < 6 && thread != 0 && recipe_.threads_end) return end_thread(state, thread);
+    if (choice < 6 && thread != 0 && recipe_.threads_end != 0) return end_thread(state, thread);
     if (choice < 8) {
       const std::uint64_t size = below(2) == 0 ? std::uint64_t{1} << 62 : 1'000;
       return add(state, event_of(Kind::refused, thread, {}, size));
@@ -132,7 +132,7 @@ class Maker {
   // An object that the thread may have to do with.
   std::size_t choose(const State& state, std::uint32_t thread) {
     std::size_t taken = below(state.live.size());
-    if (recipe_.everybody_shares) return taken;
+    if (recipe_.everybody_shares != 0) return taken;
     for (std::size_t i = 0; i < state.live.size(); ++i) {
       if (state.live[taken].thread == thread) return taken;
       taken = (taken + 1) % state.live.size();
@@ -146,7 +146,7 @@ class Maker {
   }
 
   void allocate(State& state, std::uint32_t thread) {
-    const std::uint64_t choice = below(recipe_.has_aligned ? 10 : 9);
+    const std::uint64_t choice = below(recipe_.has_aligned != 0 ? 10 : 9);
     const Kind kind = choice < 7 ? Kind::malloc : choice < 9 ? Kind::calloc : Kind::aligned;
     const std::uint64_t log2 = kind == Kind::aligned ? below(13) : 0;
     const trace::Slot slot = state.slots.take(thread, state.events);
@@ -231,7 +231,7 @@ inline std::vector<Expected> write_synthetic(const std::string& path, const Reci
   image.program = "synthetic";
   maker.begin_image(state, image);
   maker.make_image(state, recipe.events, recipe.forks);
-  for (std::uint32_t i = 0; i < recipe.execs; ++i) {
+  for (std::uint64_t i = 0; i < recipe.execs; ++i) {
     Maker::State other;
     image.parent = 0;
     image.birth = trace::Birth::exec;

@@ -2,72 +2,71 @@
 // image.
 //
 //   synthetic_trace FILE [NAME=NUMBER...]      the names are those of a Recipe
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <exception>
+#include <unistd.h>
 
+#include <string>
+#include <utility>
+
+#include "common/json_line.h"
 #include "synthetic.h"
 
-namespace ts::replay::testing {
+namespace ts {
+
+const char* tool_name() { return "synthetic_trace"; }
+
+namespace replay::testing {
 namespace {
 
-bool set(Recipe& recipe, const char* text) {
-  const char* const equals = std::strchr(text, '=');
-  if (equals == nullptr) return false;
-  const std::string name{text, equals};
-  const std::uint64_t number = std::strtoull(equals + 1, nullptr, 10);
-  if (name == "seed") recipe.seed = number;
-  if (name == "events") recipe.events = number;
-  if (name == "threads") recipe.threads = static_cast<std::uint32_t>(number);
-  if (name == "live_objects") recipe.live_objects = number;
-  if (name == "max_bytes") recipe.max_bytes = number;
-  if (name == "has_aligned") recipe.has_aligned = number != 0;
-  if (name == "threads_end") recipe.threads_end = number != 0;
-  if (name == "forks") recipe.forks = static_cast<std::uint32_t>(number);
-  if (name == "execs") recipe.execs = static_cast<std::uint32_t>(number);
-  if (name == "exec_events") recipe.exec_events = number;
-  if (name == "everybody_shares") recipe.everybody_shares = number != 0;
-  if (name == "ns_per_event") recipe.ns_per_event = number;
-  return true;
+constexpr std::pair<const char*, std::uint64_t Recipe::*> fields[] = {
+    {"seed", &Recipe::seed},
+    {"events", &Recipe::events},
+    {"threads", &Recipe::threads},
+    {"live_objects", &Recipe::live_objects},
+    {"max_bytes", &Recipe::max_bytes},
+    {"has_aligned", &Recipe::has_aligned},
+    {"threads_end", &Recipe::threads_end},
+    {"forks", &Recipe::forks},
+    {"execs", &Recipe::execs},
+    {"exec_events", &Recipe::exec_events},
+    {"everybody_shares", &Recipe::everybody_shares},
+    {"ns_per_event", &Recipe::ns_per_event}};
+
+void set(Recipe& recipe, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  for (const auto& [name, field] : fields) {
+    if (text.substr(0, equals) == name) recipe.*field = std::stoull(text.substr(equals + 1));
+  }
 }
 
 void print(const Expected& image) {
-  std::printf(
-      "{\"image\": %u, \"events\": %llu, \"live_bytes\": %llu, \"live_objects\": %llu, "
-      "\"peak_live_bytes\": %llu",
-      image.number, static_cast<unsigned long long>(image.events),
-      static_cast<unsigned long long>(image.live_bytes),
-      static_cast<unsigned long long>(image.live_objects),
-      static_cast<unsigned long long>(image.peak_live_bytes));
+  JsonLine line{STDOUT_FILENO};
+  line.begin_object();
+  line.add("image", image.number);
+  line.add("events", image.events);
+  line.add("live_bytes", image.live_bytes);
+  line.add("live_objects", image.live_objects);
+  line.add("peak_live_bytes", image.peak_live_bytes);
   for (const bool is_bytes : {false, true}) {
-    std::printf(", \"%s\": {", is_bytes ? "bytes" : "calls");
+    line.begin_object(is_bytes ? "bytes" : "calls");
     for (std::size_t kind = 0; kind < plan::call_kinds; ++kind) {
-      const auto& values = is_bytes ? image.totals.bytes : image.totals.calls;
-      std::printf("%s\"%s\": %llu", kind > 0 ? ", " : "",
-                  trace::name(static_cast<trace::Kind>(kind)),
-                  static_cast<unsigned long long>(values[kind]));
+      line.add(trace::name(static_cast<trace::Kind>(kind)),
+               is_bytes ? image.totals.bytes[kind] : image.totals.calls[kind]);
     }
-    std::printf("}");
+    line.end_object();
   }
-  std::printf("}\n");
+  line.end_object();
+  line.finish();
 }
 
 }  // namespace
-}  // namespace ts::replay::testing
+}  // namespace replay::testing
+}  // namespace ts
 
 int main(int argument_count, char** arguments) {
   using namespace ts::replay::testing;
   Recipe recipe;
-  for (int i = 2; i < argument_count; ++i) {
-    if (!set(recipe, arguments[i])) return 1;
-  }
   if (argument_count < 2) return 1;
-  try {
-    for (const Expected& image : write_synthetic(arguments[1], recipe)) print(image);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 2;
-  }
+  for (int i = 2; i < argument_count; ++i) set(recipe, arguments[i]);
+  for (const Expected& image : write_synthetic(arguments[1], recipe)) print(image);
   return 0;
 }

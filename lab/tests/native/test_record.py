@@ -801,12 +801,6 @@ class TestAgainstTheTracker:
             pytest.skip(f"{command[0]} is not installed")
         compare(command, allocator)
 
-    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_sixteen_threads(self, compare, build, allocator):
-        compare(
-            [build("record-producers.c", programs.PRODUCERS, "-pthread"), "16", "3000"], allocator
-        )
-
     def test_shells_that_fork(self, compare):
         compare(REAL_PROGRAMS[-1])
 

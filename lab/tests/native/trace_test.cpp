@@ -9,6 +9,7 @@
 #include <random>
 
 #include "samples.h"
+#include "synthetic.h"
 #include "trace/reader.h"
 #include "trace/slots.h"
 #include "trace/writer.h"
@@ -120,7 +121,7 @@ TEST_F(Format, EventsAreReadAsTheyWereWritten) {
 
 // A recorder that is killed leaves whole chunks; anything else is cut off in between.
 TEST_F(Format, ATraceThatIsCutOffIsReadUpToThereOrRefused) {
-  write_sample(path, 60);
+  replay::testing::write_synthetic(path, {.events = 60, .forks = 1, .execs = 1});
   const std::string whole = bytes();
   const std::string plain = read();
   ASSERT_EQ(said, "");
@@ -141,7 +142,7 @@ TEST_F(Format, ATraceThatIsCutOffIsReadUpToThereOrRefused) {
 }
 
 TEST_F(Format, AChangedBitIsNoticed) {
-  write_sample(path, 30);
+  replay::testing::write_synthetic(path, {.events = 30, .forks = 1, .execs = 1});
   const std::string whole = bytes();
   const std::string plain = read();
   for (std::size_t i = 0; i < whole.size(); ++i) {
