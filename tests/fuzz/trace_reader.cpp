@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-#include "native/samples.h"
+#include "native/synthetic.h"
 #include "replay/plan.h"
 #include "target.h"
 #include "trace/reader.h"

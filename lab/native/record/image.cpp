@@ -189,7 +189,7 @@ void note_exit() {
   if (image == nullptr) return;
   // A child of vfork runs in our memory, and ends without us.
   if (may_call_system.load(std::memory_order_relaxed) && getpid() != own_pid) return;
-  image->leave.store(ImageLeave::exits, std::memory_order_relaxed);
+  image->exits.store(1, std::memory_order_relaxed);
 }
 
 // For programs that return from main, or call exit.

@@ -81,9 +81,6 @@ static_assert(sizeof(Chunk) == chunk_bytes);
 
 enum class ImageBirth : std::uint32_t { exec, fork };
 
-// How an image announces that it is about to end by itself.
-enum class ImageLeave : std::uint32_t { no, exits };
-
 inline constexpr std::size_t name_bytes = 128;
 
 struct alignas(64) ImagePlace {
@@ -110,7 +107,7 @@ struct alignas(64) ImagePlace {
   // relaxed, all: numbers that only have to differ, sums, and a flag that is read after the end.
   std::atomic<std::uint32_t> next_thread;
   std::atomic<std::uint32_t> next_fork;
-  std::atomic<ImageLeave> leave;
+  std::atomic<std::uint32_t> exits;     // 1: it is about to end by itself
   std::atomic<std::uint64_t> ignored;   // as in ChunkHead, for threads without a chunk
   std::atomic<std::uint32_t> given_up;  // events that found no room in the ring
   std::atomic<std::uint64_t> waits;     // of its threads, for room

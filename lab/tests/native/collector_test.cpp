@@ -6,14 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "trace/reader.h"
@@ -277,72 +274,6 @@ TEST_F(CollectorTest, OverwrittenMemoryHurtsNobodyElse) {
   EXPECT_EQ(collector.reports().at(1).sums.threads, 1U);  // a thread of no such number is the first
 }
 
-// Many threads draw tickets and publish at once, with pauses between the two; a block is handed on
-// from thread to thread, and each must be seen to take it after the one before gave it away.
-TEST_F(CollectorTest, DependenciesSurviveRealThreads) {
-  ImagePlace& image = begin_image(0);
-  constexpr std::uint32_t thread_count = 4;
-  constexpr int steps = 1000;
-  std::atomic<int> turn{0};
-  const auto work = [&](std::uint32_t thread) {
-    Chunk* chunk = nullptr;
-    std::size_t used = records_per_chunk;
-    const auto write = [&](RawKind kind, std::uint64_t address, std::uint64_t size) {
-      if (used == records_per_chunk) {
-        chunk = nullptr;
-        while (chunk == nullptr) {
-          for (std::uint32_t i = 0; i < chunk_count && chunk == nullptr; ++i) {
-            std::uint32_t nobody = 0;
-            if (ring().owners[i].compare_exchange_strong(nobody, image.index + 1)) {
-              chunk = &ring().chunks()[i];
-              chunk->head.thread = thread;
-            }
-          }
-          std::this_thread::yield();
-        }
-        used = 0;
-      }
-      Record& record = chunk->records[used++];
-      record.what = Record::pack(kind, address, 0);
-      record.size = size;
-      record.time = clock.read();
-      const std::uint64_t ticket = image.next_ticket.fetch_add(1, std::memory_order_acq_rel);
-      if (ticket % 7 == 0) std::this_thread::yield();
-      record.ticket.store(ticket, std::memory_order_release);
-    };
-    for (int step = 0; step < steps; ++step) {
-      const std::uint64_t own = 0x100000 + 16 * thread;
-      write(RawKind::malloc, own, 1);
-      while (turn.load(std::memory_order_acquire) % static_cast<int>(thread_count) !=
-             static_cast<int>(thread)) {
-        std::this_thread::yield();
-      }
-      if (turn.load() > 0) write(RawKind::free, 0x10, 0);  // what the one before has left
-      write(RawKind::malloc, 0x10, 2);
-      turn.fetch_add(1, std::memory_order_release);
-      write(RawKind::free, own, 0);
-    }
-  };
-  std::vector<std::thread> threads;
-  for (std::uint32_t i = 0; i < thread_count; ++i) threads.emplace_back(work, i);
-  std::atomic<bool> is_over{false};
-  std::thread reader{[&] {
-    while (!is_over) {
-      collector.collect();
-      std::this_thread::yield();
-    }
-  }};
-  for (std::thread& thread : threads) thread.join();
-  is_over = true;
-  reader.join();
-  collector.conclude();
-  const ImageReport& report = collector.reports().at(0);
-  EXPECT_EQ(report.sums.unknown_frees, 0U);
-  EXPECT_EQ(report.sums.missed_frees, 0U);
-  EXPECT_EQ(report.sums.objects, 2U * thread_count * steps);
-  EXPECT_EQ(report.sums.frees, 2U * thread_count * steps - 1);
-}
-
 // --- parts ---
 
 using Numbers = std::vector<std::uint64_t>;
@@ -381,24 +312,6 @@ TEST_F(TicketWindowTest, StopsAtTheLimitAndAtGapsUnlessTheyArePassedAndTakesLate
   Record wild{};  // nobody can have drawn it
   wild.ticket.store(std::uint64_t{1} << 60);
   EXPECT_FALSE(window.add(wild));
-}
-
-TEST_F(TicketWindowTest, BringsAShuffleIntoOrder) {
-  std::mt19937_64 random{3};
-  Numbers all(20'000);
-  std::iota(all.begin(), all.end(), 1);
-  Numbers shuffled = all;
-  for (auto from = shuffled.begin(); from < shuffled.end(); from += 500) {
-    std::shuffle(from, from + 500, random);
-  }
-  Numbers out;
-  for (const std::uint64_t ticket : shuffled) {
-    add(ticket);
-    if (random() % 20 != 0 && ticket != shuffled.back()) continue;
-    const Numbers some = deliver(window.highest());
-    out.insert(out.end(), some.begin(), some.end());
-  }
-  EXPECT_EQ(out, all);
 }
 
 // Clusters are where an erasure can hide a neighbour; with many addresses the map grows.

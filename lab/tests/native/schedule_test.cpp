@@ -55,16 +55,6 @@ class Hall {
   std::unique_ptr<Schedule> schedule;
 };
 
-TEST(WorkedCases, AnOwnerOfMoreThreadsGetsMoreWithEqualTickets) {
-  for (const Order discipline : {Order::round_robin, Order::stride}) {
-    Hall hall{discipline, Numbers(21, 1)};  // four owners of five threads each, and one of one
-    for (std::uint64_t turns = 1; turns <= 100; ++turns) {
-      hall.run(21);
-      for (std::uint32_t thread = 0; thread < 21; ++thread) ASSERT_EQ(hall.ticks_of(thread), turns);
-    }
-  }
-}
-
 TEST(WorkedCases, TicketsThreeTwoOneAdvanceEveryMeterByExactlyOneInSixTicks) {
   Hall hall{Order::stride, {3, 2, 1}};
   for (std::uint64_t turns = 1; turns <= 1000; ++turns) {
@@ -186,19 +176,6 @@ TEST(ScheduleTest, GrantsNothingWhenNobodyCanRun) {
     EXPECT_EQ(hall.schedule->meter(0), 0U);
     EXPECT_NE(hall.tick(), no_thread);
   }
-}
-
-TEST(ScheduleTest, AsksEachThreadOnceInOrderOfNumber) {
-  Hall hall{Order::lottery, {1, 1, 1}};
-  hall.schedule->remove(1);
-  hall.schedule->add(7);
-  hall.schedule->add(5);
-  Numbers asked;
-  hall.schedule->next([&](std::uint32_t thread) {
-    asked.push_back(thread);
-    return true;
-  });
-  EXPECT_EQ(asked, (Numbers{0, 2, 5, 7}));
 }
 
 TEST(ScheduleTest, OnlyThoseWhoCanRunRun) {

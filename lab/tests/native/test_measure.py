@@ -279,29 +279,6 @@ int main(int argc, char** argv) {
 }
 """
 
-# herd MS MIB...: a child for each size, which all hold their memory for this long at the same time.
-HERD = """
-int main(int argc, char** argv) {
-  int ready[2], go[2];
-  char byte = 0;
-  if (pipe(ready) || pipe(go)) return 1;
-  for (int i = 2; i < argc; ++i) {
-    if (fork() == 0) {
-      size_t size = (size_t)atol(argv[i]) << 20;
-      memset(malloc(size), 1, size);
-      close(go[1]);
-      if (write(ready[1], &byte, 1) != 1) _exit(1);
-      _exit(read(go[0], &byte, 1) != 0);
-    }
-  }
-  for (int i = 2; i < argc; ++i) if (read(ready[0], &byte, 1) != 1) return 1;
-  usleep(1000 * atoi(argv[1]));
-  close(go[1]);
-  while (wait(0) > 0) {}
-  return 0;
-}
-"""
-
 
 @pytest.fixture
 def hog(build):
@@ -365,8 +342,8 @@ def test_the_program_is_static():
 
 
 class TestTrees:
-    def test_the_largest_process_is_told_from_the_sum(self, build):
-        answer = measure([build("herd.c", HERD), "1000", "40", "60"])
+    def test_the_largest_process_is_told_from_the_sum(self, hog):
+        answer = measure(["sh", "-c", f"{hog} 40 1000 & {hog} 60 1000; wait"])
         assert answer["exit_code"] == 0
         assert 60 * MIB - OVERHEAD < answer["peak_rss_bytes"] < 60 * MIB + OVERHEAD
         assert 100 * MIB - OVERHEAD < answer["tree_peak_rss_bytes"] < 100 * MIB + 3 * OVERHEAD

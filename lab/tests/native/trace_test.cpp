@@ -8,7 +8,6 @@
 #include <map>
 #include <random>
 
-#include "samples.h"
 #include "synthetic.h"
 #include "trace/reader.h"
 #include "trace/slots.h"

@@ -506,7 +506,7 @@ class Collector {
       wait_statuses_.erase(status_entry);
       return WIFSIGNALED(status) ? End::killed : End::exited;
     }
-    const bool exits = live.place->leave.load(std::memory_order_relaxed) == ImageLeave::exits;
+    const bool exits = live.place->exits.load(std::memory_order_relaxed) != 0;
     return exits ? End::exited : End::unknown;
   }
 
@@ -542,7 +542,7 @@ class Collector {
   // The next image may use the place.
   static void clear(ImagePlace& place) {
     place.is_ready.store(0, std::memory_order_relaxed);
-    place.leave.store(ImageLeave::no, std::memory_order_relaxed);
+    place.exits.store(0, std::memory_order_relaxed);
     place.next_fork.store(0, std::memory_order_relaxed);
     place.ignored.store(0, std::memory_order_relaxed);
     place.given_up.store(0, std::memory_order_relaxed);

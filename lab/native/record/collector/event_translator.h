@@ -187,11 +187,9 @@ class EventTranslator {
   void add(const RawEvent& raw) {
     switch (raw.record.kind()) {
       case RawKind::malloc:
-        return allocate(raw, Kind::malloc);
       case RawKind::calloc:
-        return allocate(raw, Kind::calloc);
       case RawKind::aligned:
-        return allocate(raw, Kind::aligned);
+        return allocate(raw, static_cast<Kind>(raw.record.kind()));  // both have the same numbers
       case RawKind::free:
         return release(raw);
       case RawKind::leave:
