@@ -20,7 +20,7 @@
 #include <cstdint>
 
 #include "interpose/next.h"
-#include "record/thread.h"
+#include "record/shim.h"
 
 namespace ts {
 

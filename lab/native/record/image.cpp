@@ -1,7 +1,5 @@
 // Finding the ring and taking a place in it; forks, exits, and actions that become forbidden. See
-// image.h.
-#include "record/image.h"
-
+// shim.h.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
@@ -18,7 +16,7 @@
 
 #include "common/system.h"
 #include "interpose/next.h"
-#include "record/thread.h"
+#include "record/shim.h"
 
 namespace ts::record {
 namespace {
@@ -159,6 +157,23 @@ void conclude(OwnPage& page, ImagePlace* place) {
   page.step.store(begun, std::memory_order_release);
 }
 
+// A child has one thread, and a copy of all its parent's memory except that page.
+// fork_number: 0 if the parent has not announced it.
+void begin_child(std::uint32_t fork_number) {
+  OwnPage& page = *own_page.load(std::memory_order_relaxed);
+  // acquire: a thread that sees a ring sees that its beginning is under way
+  const bool can_begin = own_ring.load(std::memory_order_acquire) != nullptr &&
+                         !is_over.load(std::memory_order_relaxed) &&
+                         page.step.load(std::memory_order_acquire) == not_begun;
+  if (!can_begin) return;
+  const int saved_errno = errno;
+  page.step.store(beginning, std::memory_order_relaxed);
+  ImagePlace* const place = take_place(ImageBirth::fork, fork_number);
+  if (place != nullptr) watch_threads_in_child();
+  conclude(page, place);
+  errno = saved_errno;
+}
+
 // --- forks, exits, and actions that become forbidden ---
 //
 // A replay needs to know the creator of each image and thread, and the collector how an image
@@ -244,22 +259,6 @@ constinit std::atomic<OwnPage*> own_page{&no_page};
 constinit std::atomic<Ring*> own_ring{nullptr};
 constinit std::atomic<bool> may_read_clock{true};
 constinit std::atomic<bool> may_call_system{true};
-
-// A child has one thread, and a copy of all its parent's memory except that page.
-void begin_child(std::uint32_t fork_number) {
-  OwnPage& page = *own_page.load(std::memory_order_relaxed);
-  // acquire: a thread that sees a ring sees that its beginning is under way
-  const bool can_begin = own_ring.load(std::memory_order_acquire) != nullptr &&
-                         !is_over.load(std::memory_order_relaxed) &&
-                         page.step.load(std::memory_order_acquire) == not_begun;
-  if (!can_begin) return;
-  const int saved_errno = errno;
-  page.step.store(beginning, std::memory_order_relaxed);
-  ImagePlace* const place = take_place(ImageBirth::fork, fork_number);
-  if (place != nullptr) watch_threads_in_child();
-  conclude(page, place);
-  errno = saved_errno;
-}
 
 ImagePlace* begin_image() {
   if (own_page.load(std::memory_order_relaxed) != &no_page) {

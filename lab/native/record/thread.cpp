@@ -1,6 +1,4 @@
-// Acquires chunks, and notices births and ends of threads; see thread.h.
-#include "record/thread.h"
-
+// Acquires chunks, and notices births and ends of threads; see shim.h.
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -13,6 +11,7 @@
 
 #include "common/system.h"
 #include "interpose/next.h"
+#include "record/shim.h"
 
 namespace ts::record {
 namespace {

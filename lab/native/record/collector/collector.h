@@ -390,7 +390,7 @@ class Collector {
     for (std::uint32_t i = state.first_unseen; i < records_per_chunk && gap <= max_gap; ++i) {
       if (state.seen[i]) continue;
       const Record& record = content.records[i];
-      // acquire: pairs with the release in publish (thread.h)
+      // acquire: pairs with the release in publish (shim.h)
       if (record.ticket.load(std::memory_order_acquire) == 0) {
         ++gap;
         continue;

@@ -323,10 +323,6 @@ void preload_shim() {
   if (length < 0) fail_internal("cannot find its own location", errno);
   program[length] = '\0';
   *std::strrchr(program, '/') = '\0';
-  if (options.preload_count == max_preloads) fail_usage({"too many libraries to preload."});
-  std::copy_backward(options.preloads, options.preloads + options.preload_count,
-                     options.preloads + options.preload_count + 1);
-  ++options.preload_count;
   Preload& shim = options.preloads[0];
   char path[2 * PATH_MAX];
   format(path, sizeof path, "%s/../lib/libtsmalloc-record.so", program);
@@ -352,6 +348,7 @@ void raise_file_limit() {
 
 int run(int argument_count, char** arguments) {
   fill_standard_descriptors();
+  options.preload_count = 1;  // the shim's place, before those of the command line
   parse_options(argument_count, arguments, help, own_options, options);
   ProcessTree::require_kernel_support();
   preload_shim();

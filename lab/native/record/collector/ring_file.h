@@ -63,7 +63,7 @@ class RingFile {
  public:
   // Throws trace::Error, with the remedy, if there is no room.
   RingFile(std::size_t chunks, RingClock clock)
-      : bytes_{Ring::bytes_with(std::min(chunks, max_chunks))} {
+      : bytes_{sizeof(Ring) + std::min(chunks, max_chunks) * chunk_bytes} {
     const std::string parent = parent_directory();
     remove_leftovers(parent);
     create_in(parent);
