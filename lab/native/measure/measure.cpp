@@ -5,6 +5,7 @@
 // small. A crash, a hang and a program that does not exist are results; repeating, comparing and
 // interpreting are up to the lab. lab/native/README.md describes every field of the line.
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -315,28 +316,6 @@ Nanoseconds to_ns(const timeval& time) {
   return time.tv_sec * ns_per_second + time.tv_usec * ns_per_us;
 }
 
-// Sums over the root, all that it waited for, and the orphans that we inherited; the peak is that
-// of the largest single process.
-struct Usage {
-  Nanoseconds user_ns = 0;
-  Nanoseconds system_ns = 0;
-  std::int64_t peak_rss_bytes = 0;
-  std::int64_t minor_faults = 0;
-  std::int64_t major_faults = 0;
-  std::int64_t voluntary_switches = 0;
-  std::int64_t involuntary_switches = 0;
-
-  void add(const rusage& usage) {
-    user_ns += to_ns(usage.ru_utime);
-    system_ns += to_ns(usage.ru_stime);
-    peak_rss_bytes = std::max<std::int64_t>(peak_rss_bytes, usage.ru_maxrss * 1024);
-    minor_faults += usage.ru_minflt;
-    major_faults += usage.ru_majflt;
-    voluntary_switches += usage.ru_nvcsw;
-    involuntary_switches += usage.ru_nivcsw;
-  }
-};
-
 // From the start of the program to the end of its last process: one loop decides about waiting,
 // sampling, timeouts and signals, so that no wait can hide another and no process outlives the run.
 class Supervisor {
@@ -367,15 +346,16 @@ class Supervisor {
     };
     add_measured("pid", child.pid);
     add_measured("wall_ns", end_.wall_ns());
-    add_measured("user_ns", usage_.user_ns);
-    add_measured("system_ns", usage_.system_ns);
-    add_measured("minor_faults", usage_.minor_faults);
-    add_measured("major_faults", usage_.major_faults);
-    add_measured("voluntary_switches", usage_.voluntary_switches);
-    add_measured("involuntary_switches", usage_.involuntary_switches);
+    add_measured("user_ns", to_ns(usage_.ru_utime));
+    add_measured("system_ns", to_ns(usage_.ru_stime));
+    add_measured("minor_faults", usage_.ru_minflt);
+    add_measured("major_faults", usage_.ru_majflt);
+    add_measured("voluntary_switches", usage_.ru_nvcsw);
+    add_measured("involuntary_switches", usage_.ru_nivcsw);
     // Both are high-water marks of single processes. The kernel keeps the one reported at the end
     // in per-CPU parts, so it can lag behind the one that it adds up exactly when it is sampled.
-    add_measured("peak_rss_bytes", std::max(usage_.peak_rss_bytes, sampler_.process_peak_bytes()));
+    add_measured("peak_rss_bytes",
+                 std::max<std::int64_t>(usage_.ru_maxrss * 1024, sampler_.process_peak_bytes()));
     line.add_unless_negative("tree_peak_rss_bytes", sampler_.tree_peak_resident_bytes());
     line.add_unless_negative("tree_peak_pss_bytes", sampler_.tree_peak_proportional_bytes());
     line.add("samples", sampler_.samples());
@@ -409,14 +389,22 @@ class Supervisor {
     rusage usage{};
     pid_t ended = 0;
     while ((ended = wait4(-1, &status, WNOHANG, &usage)) > 0) {
-      usage_.add(usage);
+      timeradd(&usage_.ru_utime, &usage.ru_utime, &usage_.ru_utime);
+      timeradd(&usage_.ru_stime, &usage.ru_stime, &usage_.ru_stime);
+      usage_.ru_maxrss = std::max(usage_.ru_maxrss, usage.ru_maxrss);
+      usage_.ru_minflt += usage.ru_minflt;
+      usage_.ru_majflt += usage.ru_majflt;
+      usage_.ru_nvcsw += usage.ru_nvcsw;
+      usage_.ru_nivcsw += usage.ru_nivcsw;
       end_.note_end(ended == child.pid, status);
     }
     return ended == 0;  // otherwise ECHILD
   }
 
   TreeEnd end_;
-  Usage usage_;
+  // Sums over the root, all that it waited for, and the orphans that we inherited; the peak is that
+  // of the largest single process.
+  rusage usage_{};
   MemorySampler sampler_;
   PreloadProof preload_proof_;
 };

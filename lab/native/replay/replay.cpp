@@ -390,11 +390,6 @@ void write_child(JsonLine& line, const ReplayContext& context, std::uint32_t pla
   line.end_object();
 }
 
-bool is_right(const plan::Image& image, const ImageResult& result) {
-  return result.has_ended && has_planned_sums(image, result) && result.corrupt == 0 &&
-         result.misaligned == 0;
-}
-
 int write_report(const ReplayContext& context, const ImageRun& first) {
   JsonLine line{STDOUT_FILENO};
   line.begin_object();
@@ -417,7 +412,9 @@ constexpr int exit_wrong = 2;
 int exit_status(const ReplayContext& context) {
   int status = 0;
   for (std::size_t i = 0; i < context.plan.images(); ++i) {
-    if (!is_right(context.plan.image(i), context.results[i])) status = exit_wrong;
+    const ImageResult& result = context.results[i];
+    const bool is_right = result.has_ended && has_planned_sums(context.plan.image(i), result);
+    if (!is_right || result.corrupt != 0 || result.misaligned != 0) status = exit_wrong;
   }
   if (status != 0) {
     dprintf(STDERR_FILENO,

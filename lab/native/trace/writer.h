@@ -41,13 +41,8 @@ struct Image {
 
 inline ChunkHeader header_of(ChunkType type, std::uint32_t image = 0, std::uint32_t count = 0,
                              std::uint64_t first = 0) {
-  ChunkHeader header{};
+  ChunkHeader header{{}, version, type, image, count, first, 0};
   std::memcpy(header.magic, magic, sizeof magic);
-  header.version = version;
-  header.type = type;
-  header.image = image;
-  header.count = count;
-  header.first = first;
   return header;
 }
 
@@ -90,11 +85,7 @@ class Writer {
   std::uint32_t begin_image(const Image& image) {
     if (images_ == max_images) throw Error{"the program started too many programs for one trace."};
     if (image.birth == Birth::fork) write_events(image.parent, open_.at(image.parent));
-    ImageBegin begin{};
-    begin.parent = image.parent;
-    begin.birth = image.birth;
-    begin.fork_event = image.fork_event;
-    begin.begin_ns = image.begin_ns;
+    ImageBegin begin{image.parent, image.birth, image.fork_event, image.begin_ns, {}, {}};
     copy_name(begin.program, image.program);
     copy_name(begin.allocator, image.allocator);
     write_chunk(header_of(ChunkType::image, images_), &begin, sizeof begin);

@@ -341,6 +341,9 @@ TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
     EXPECT_LE(events.size(), 11U);
     EXPECT_TRUE(std::is_sorted(events.begin(), events.end()));
     EXPECT_EQ(events.back(), recipe.events);
+    const plan::Image& image = loaded.plan.image(0);
+    const std::uint64_t at_peak = image.epoch_table[image.peak_epoch].last_event;
+    EXPECT_EQ(std::count(events.begin(), events.end(), at_peak), 1);
     if (first.empty()) first = events;
     EXPECT_EQ(events, first) << static_cast<int>(order);
   }
@@ -370,7 +373,7 @@ TEST(Executor, LiveBytesOfSamplesAreThoseRecordedWhereOneRunsAtATime) {
   }
 }
 
-// --- parts: histograms, contents, turns, epochs and places of samples ---
+// --- parts: histograms, contents and epochs ---
 
 TEST(Histogram, BucketsHoldTheirValuesAndAreAThirtySecondWideAtMost) {
   std::uint64_t last_upper = 0;
@@ -421,27 +424,6 @@ TEST(Content, EachPageOfABlockIsTouched) {
   EXPECT_NE(block[3 * page - 100], 0xaa);
 }
 
-// Each number is a turn of one thread; the sum is a plain variable, which the turns must protect.
-TEST(Turn, TurnsAreTakenInOrder) {
-  constexpr std::uint32_t threads = 8;
-  constexpr std::uint32_t turns = 20'000 / TS_TEST_SLOWNESS;
-  Turn turn;
-  std::vector<std::uint32_t> order;
-  std::vector<std::thread> all;
-  for (std::uint32_t t = 0; t < threads; ++t) {
-    all.emplace_back([&, t] {
-      for (std::uint32_t i = t; i < turns; i += threads) {
-        turn.wait(i, i % 3 == 0 ? 0 : 50);
-        order.push_back(i);
-        EXPECT_TRUE(turn.pass(i));
-      }
-    });
-  }
-  for (std::thread& thread : all) thread.join();
-  ASSERT_EQ(order.size(), turns);
-  for (std::uint32_t i = 0; i < turns; ++i) ASSERT_EQ(order[i], i);
-}
-
 // Threads write what others read two epochs later, without any other order.
 TEST(Epochs, NobodyEntersBeforeThoseBeforeAreDone) {
   constexpr std::uint32_t threads = 6;
@@ -470,28 +452,6 @@ TEST(Epochs, NobodyEntersBeforeThoseBeforeAreDone) {
   for (std::thread& thread : all) thread.join();
   EXPECT_EQ(progress.done(), epochs);
   EXPECT_EQ(done.load(), epochs);
-}
-
-TEST(SamplePlaces, AreAsManyAsWereAskedForAndThePeak) {
-  for (const std::uint64_t epochs : {1U, 7U, 100U, 1'000U}) {
-    for (const std::uint64_t wanted : {1U, 10U, 100U, 5'000U}) {
-      for (const std::uint64_t peak : {std::uint64_t{0}, epochs / 2, epochs - 1}) {
-        const SamplePlaces places{wanted, epochs, peak};
-        std::uint64_t next = 0;
-        bool has_peak = false;
-        for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
-          const std::uint64_t place = places.place(epoch);
-          if (place == SamplePlaces::no_place) continue;
-          EXPECT_EQ(place, next++);
-          has_peak |= epoch == peak;
-        }
-        EXPECT_TRUE(has_peak);
-        EXPECT_GE(next, std::min(wanted, epochs));
-        EXPECT_LE(next, std::min(wanted, epochs) + 1);
-      }
-    }
-  }
-  EXPECT_EQ((SamplePlaces{0, 10, 3}.place(3)), SamplePlaces::no_place);
 }
 
 }  // namespace

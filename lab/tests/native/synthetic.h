@@ -20,13 +20,11 @@
 namespace ts::trace::testing {
 
 inline Event event_of(Kind kind, std::uint32_t thread, Slot slot = {}, std::uint64_t size = 0) {
-  Event event;
-  event.kind = kind;
-  event.thread = thread;
-  event.slot = slot.number;
-  event.generation = slot.generation;
-  event.size = size;
-  return event;
+  return {.size = size,
+          .slot = slot.number,
+          .generation = slot.generation,
+          .thread = thread,
+          .kind = kind};
 }
 
 template <class T>
@@ -234,13 +232,11 @@ class Maker {
     child.events = 0;
     child.slots = trace::Slots{state.slots.count()};
     for (Object& object : child.live) object.thread = 0;
-    trace::Image image;
-    image.parent = state.image;
-    image.birth = trace::Birth::fork;
-    image.fork_event = state.events;
-    image.program = "child";
     const std::uint32_t thread = state.threads[below(state.threads.size())];
-    begin_image(child, image);
+    begin_image(child, {.parent = state.image,
+                        .birth = trace::Birth::fork,
+                        .fork_event = state.events,
+                        .program = "child"});
     add(state, event_of(Kind::fork, thread, {child.image, 0}));
     make_image(child, events, 0);
   }
@@ -259,16 +255,11 @@ inline std::vector<Expected> write_synthetic(const std::string& path, const Reci
   std::vector<Expected> expected;
   Maker maker{writer, recipe, keep_calls, expected};
   Maker::State state;
-  trace::Image image;
-  image.program = "synthetic";
-  maker.begin_image(state, image);
+  maker.begin_image(state, {.program = "synthetic"});
   maker.make_image(state, recipe.events, recipe.forks);
   for (std::uint64_t i = 0; i < recipe.execs; ++i) {
     Maker::State other;
-    image.parent = 0;
-    image.birth = trace::Birth::exec;
-    image.program = "other";
-    maker.begin_image(other, image);
+    maker.begin_image(other, {.parent = 0, .birth = trace::Birth::exec, .program = "other"});
     maker.make_image(other, recipe.exec_events != 0 ? recipe.exec_events : recipe.events / 10, 0);
   }
   writer.finish();

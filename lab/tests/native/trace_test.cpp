@@ -67,21 +67,15 @@ TEST_F(Format, EventsAreReadAsTheyWereWritten) {
     Writer writer{path};
     writer.begin_image({.begin_ns = 9, .program = "/usr/bin/one", .allocator = "libc.so.6"});
     writer.begin_image({.parent = 0, .birth = Birth::exec, .program = std::string(300, 'x')});
-    std::uint64_t number = 1;
+    std::mt19937_64 random;
     for (std::uint32_t i = 0; i < 150'000; ++i) {  // several chunks
-      const std::uint32_t which = i % 3 == 0 ? 1 : 0;
-      Event event;
-      number *= 6364136223846793005;
-      event.time_ns = number;
-      event.size = number >> 7;
-      event.site = number << 3;
-      event.slot = static_cast<std::uint32_t>(number >> 50);
-      event.generation = static_cast<std::uint32_t>(number >> 9);
-      event.kind = static_cast<Kind>(number % 6);
-      event.log2_alignment = static_cast<std::uint8_t>(number >> 58);
-      if (has_object(event.kind)) event.slot %= i + 1;
-      writer.add(which, event);
-      written[which].push_back(event);
+      Event event{.time_ns = random(), .size = random(), .site = random()};
+      event.slot = static_cast<std::uint32_t>(random() % (i + 1));
+      event.generation = static_cast<std::uint32_t>(random());
+      event.kind = static_cast<Kind>(random() % 6);
+      event.log2_alignment = static_cast<std::uint8_t>(random() % 64);
+      writer.add(i % 3 == 0 ? 1 : 0, event);
+      written[i % 3 == 0 ? 1 : 0].push_back(event);
       if (i == 777) writer.flush();
     }
     writer.end_image(1, End::killed, 77);
@@ -91,11 +85,12 @@ TEST_F(Format, EventsAreReadAsTheyWereWritten) {
   Problem problem;
   ASSERT_TRUE(reader.open(path.c_str(), problem)) << problem.text;
   std::vector<Event> found[2];
-  std::vector<ImageBegin> begins;
+  std::string programs;
   Reader::ReadStatus step{};
   while ((step = reader.next(problem)) == Reader::ReadStatus::chunk) {
     const ChunkHeader& header = reader.header();
-    if (header.type == ChunkType::image) begins.push_back(reader.image_begin());
+    if (header.type == ChunkType::image)
+      programs += std::string{reader.image_begin().program} + " ";
     if (header.type == ChunkType::image_end && header.image == 1) {
       EXPECT_EQ(reader.image_end().end, End::killed);
       EXPECT_EQ(reader.image_end().end_ns, 77U);
@@ -110,12 +105,7 @@ TEST_F(Format, EventsAreReadAsTheyWereWritten) {
   EXPECT_TRUE(reader.is_finished());
   EXPECT_EQ(found[0], written[0]);
   EXPECT_EQ(found[1], written[1]);
-  ASSERT_EQ(begins.size(), 2U);
-  EXPECT_STREQ(begins[0].program, "one");
-  EXPECT_STREQ(begins[0].allocator, "libc.so.6");
-  EXPECT_EQ(begins[0].begin_ns, 9U);
-  EXPECT_EQ(begins[1].birth, Birth::exec);
-  EXPECT_EQ(std::string{begins[1].program}, std::string(63, 'x'));
+  EXPECT_EQ(programs, "one " + std::string(63, 'x') + " ");
 }
 
 // A recorder that is killed leaves whole chunks; anything else is cut off in between.

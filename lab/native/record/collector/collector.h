@@ -348,10 +348,9 @@ class Collector {
   }
 
   void announce_fork(Live& parent, const RawEvent& raw) {
-    trace::Image child;
-    child.program = parent.report.program;
-    child.allocator = parent.report.allocator;
-    child.begin_ns = parent.begin_ns + raw.time_ns;
+    const trace::Image child{.begin_ns = parent.begin_ns + raw.time_ns,
+                             .program = parent.report.program,
+                             .allocator = parent.report.allocator};
     expected_.emplace(ForkKey{parent.id, static_cast<std::uint32_t>(raw.record.address())},
                       Expected{.translator = parent.translator->fork(raw, child),
                                .begin_ns = child.begin_ns,

@@ -213,13 +213,9 @@ class EventTranslator {
     child.parent = number_;
     child.birth = trace::Birth::fork;
     child.fork_event = sums_.events;
-    Event event;
-    event.time_ns = raw.time_ns;
-    event.slot = sink_->begin_image(child);
-    event.thread = thread;
-    event.kind = Kind::fork;
-    write(event);
-    return EventTranslator{*sink_, event.slot, objects_, slots_.count()};
+    const std::uint32_t number = sink_->begin_image(child);
+    write({.time_ns = raw.time_ns, .slot = number, .thread = thread, .kind = Kind::fork});
+    return EventTranslator{*sink_, number, objects_, slots_.count()};
   }
 
   void conclude(trace::End end, std::uint64_t end_ns) {
@@ -270,12 +266,7 @@ class EventTranslator {
     const std::uint32_t number = sums_.threads++;
     thread_numbers_[raw_thread] = number;
     last_numbers_[raw_thread] = number;
-    Event event;
-    event.time_ns = time_ns;
-    event.slot = creator;
-    event.thread = number;
-    event.kind = Kind::thread_begin;
-    write(event);
+    write({.time_ns = time_ns, .slot = creator, .thread = number, .kind = Kind::thread_begin});
     return number;
   }
 
@@ -291,12 +282,9 @@ class EventTranslator {
   void end_thread(const RawEvent& raw) {
     if (!is_alive(raw.record.address())) return;
     const auto thread = static_cast<std::uint32_t>(raw.record.address());
-    Event event;
-    event.time_ns = raw.time_ns;
-    event.thread = thread_numbers_[thread];
-    event.kind = Kind::thread_end;
-    write(event);
-    slots_.end_thread(event.thread, sums_.events);
+    const std::uint32_t number = thread_numbers_[thread];
+    write({.time_ns = raw.time_ns, .thread = number, .kind = Kind::thread_end});
+    slots_.end_thread(number, sums_.events);
     thread_numbers_[thread] = not_started;
   }
 
@@ -365,13 +353,12 @@ class EventTranslator {
   }
 
   void emit(const RawEvent& raw, Kind kind, trace::Slot slot, std::uint64_t size) {
-    Event event;
-    event.time_ns = raw.time_ns;
-    event.size = size;
-    event.slot = slot.number;
-    event.generation = slot.generation;
-    event.thread = thread_of(raw);
-    event.kind = kind;
+    Event event{.time_ns = raw.time_ns,
+                .size = size,
+                .slot = slot.number,
+                .generation = slot.generation,
+                .thread = thread_of(raw),
+                .kind = kind};
     if (kind == Kind::aligned) event.log2_alignment = raw.record.log2_alignment();
     write(event);
   }
