@@ -20,7 +20,6 @@
 #include "replay/calls.h"
 #include "replay/plan.h"
 #include "replay/result.h"
-#include "replay/settings.h"
 #include "replay/threads.h"
 #include "replay/waiting.h"
 

@@ -22,7 +22,6 @@
 #include "replay/image_run.h"
 #include "replay/memory.h"
 #include "replay/plan.h"
-#include "replay/settings.h"
 
 namespace ts {
 
@@ -60,6 +59,14 @@ To choose the allocator, preload it: LD_PRELOAD=LIBRARY replay TRACE
 Exit status: 0 the line was written; 1 usage error; 2 the line was written, but the calls were not
 the recorded ones or blocks were corrupt; 125 replay failed, or cannot read the trace.
 )";
+
+struct Request {
+  const char* trace = nullptr;
+  const char* addresses = nullptr;  // a file for them
+  std::uint64_t frames = 0;         // how often to query which pages are resident
+  Settings settings;
+  plan::LoadSettings load;
+};
 
 Request* asked = nullptr;  // while it is parsed
 

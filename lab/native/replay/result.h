@@ -1,4 +1,4 @@
-// The result of a replay, for each of its processes.
+// The settings of a replay, and its result for each of its processes.
 //
 // Forked children report to the first process, and only that one writes the line of JSON. Results
 // are in shared mappings made before anything is forked; each process writes its own and ends, and
@@ -8,17 +8,33 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/system.h"
 #include "replay/memory.h"
 #include "replay/plan.h"
+#include "replay/schedule.h"
 
 namespace ts::replay {
+
+// What is written into each block.
+enum class Touch : std::uint8_t { none, first, page, all };
+
+struct Settings {
+  Order order = Order::asap;
+  std::uint64_t quantum = 100;  // calls
+  std::uint64_t seed = 1;
+  Tickets tickets;
+  Touch touch = Touch::page;
+  bool verify = false;
+  bool latency = false;
+  std::uint64_t samples = 0;
+  Nanoseconds settle_ns = -1;  // -1: do not
+};
 
 // Counts of values in buckets 1/32 of an octave wide.
 //
 // Latency is about the slowest call in a million, so every call is counted, which must be cheap: no
 // sorting, no sampling. A bucket is reported as its upper end, at most 1/32 above the value; the
 // maximum is exact. One thread writes; readers have waited for its end.
-
 class Histogram {
  public:
   void add(std::uint64_t value) {

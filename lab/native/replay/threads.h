@@ -19,7 +19,6 @@
 #include "replay/memory.h"
 #include "replay/plan.h"
 #include "replay/result.h"
-#include "replay/settings.h"
 #include "replay/waiting.h"
 
 namespace ts::replay {

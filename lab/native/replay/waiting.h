@@ -204,8 +204,6 @@ class Epochs {
     if (inside_[epoch].fetch_sub(1, std::memory_order_seq_cst) == 1) advance(on_done);
   }
 
-  std::uint32_t done() const { return done_.load(std::memory_order_acquire); }
-
  private:
   template <class OnDone>
   void advance(OnDone&& on_done) {
