@@ -139,7 +139,7 @@ inline void add_environment_edit(Options& options, const char* text, bool is_uns
   options.environment_edits[options.environment_edit_count++] = {text, is_unset};
 }
 
-// SIGTERM ends the whole tree (tree_end.h), or only this process while there is none.
+// SIGTERM ends the whole tree (launch.h), or only this process while there is none.
 inline void end_with_parent(const char* argument) {
   const std::uint64_t parent = parse_whole(argument, INT_MAX);
   prctl(PR_SET_PDEATHSIG, SIGTERM);

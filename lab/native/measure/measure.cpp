@@ -21,7 +21,6 @@
 #include "common/system.h"
 #include "launch/launch.h"
 #include "launch/options.h"
-#include "launch/tree_end.h"
 
 namespace ts {
 

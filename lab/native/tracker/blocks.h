@@ -12,6 +12,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstdint>
+#include <optional>
 
 namespace ts {
 
@@ -92,12 +93,11 @@ inline std::uint64_t note_in_group(Leaf& leaf, std::uintptr_t begin, std::uintpt
   return static_cast<std::uint64_t>(std::popcount(before)) * unit_bytes - beyond;
 }
 
-// Enters a block and returns the previous one. `is_entered` is false if there is no memory for it.
-inline Block enter_block(const void* address, Block block, bool& is_entered) {
+// Enters a block and returns the previous one; nothing if there is no memory for it.
+inline std::optional<Block> enter_block(const void* address, Block block) {
   const auto where = reinterpret_cast<std::uintptr_t>(address);
   Leaf* const leaf = leaf_of(where, true);
-  is_entered = leaf != nullptr;
-  if (leaf == nullptr) return {};
+  if (leaf == nullptr) return std::nullopt;
   const std::uint64_t thread = std::min(block.thread, max_threads);
   return exchange(*leaf, where, thread << 40 | std::min(block.bytes, max_block_bytes));
 }

@@ -326,18 +326,17 @@ constinit thread_local const void* newest = nullptr;
 void enter(void* block, std::uint64_t bytes) {
   Record& totals = current();
   ThreadSums& sums = mine(totals);
-  bool is_entered = false;
-  const Block earlier = enter_block(block, {bytes, own_thread()}, is_entered);
-  if (!is_entered) {
+  const std::optional<Block> earlier = enter_block(block, {bytes, own_thread()});
+  if (!earlier) {
     add(totals.untracked_blocks, 1);
-  } else if (earlier.exists() && newest == block) {  // with the size that the program wants
-    add(sums.requested_bytes, bytes - earlier.bytes);
-    change_live(totals, bytes - earlier.bytes, 0);
-    note_returned_block(block, earlier.bytes, bytes);
+  } else if (earlier->exists() && newest == block) {  // with the size that the program wants
+    add(sums.requested_bytes, bytes - earlier->bytes);
+    change_live(totals, bytes - earlier->bytes, 0);
+    note_returned_block(block, earlier->bytes, bytes);
   } else {
-    if (earlier.exists()) {  // it was freed in a way that we do not see
+    if (earlier->exists()) {  // it was freed in a way that we do not see
       add(totals.missed_frees, 1);
-      change_live(totals, -earlier.bytes, -std::uint64_t{1});
+      change_live(totals, -earlier->bytes, -std::uint64_t{1});
     }
     add(sums.allocations, 1);
     add(sums.requested_bytes, bytes);
@@ -392,8 +391,7 @@ void Call::finish_resize(void* block, std::size_t bytes) const {
   Record& totals = current();
   const bool is_refused = block == nullptr && bytes != 0;
   if (block == given_ || is_refused) {
-    bool is_entered = false;
-    enter_block(given_, {is_refused ? known_.bytes : bytes, known_.thread}, is_entered);
+    enter_block(given_, {is_refused ? known_.bytes : bytes, known_.thread});
     if (is_refused) return;
     ThreadSums& sums = mine(totals);
     add(sums.resizes, 1);

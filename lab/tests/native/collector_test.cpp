@@ -3,6 +3,7 @@
 #include "record/collector/collector.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,12 +30,21 @@ class CollectorTest : public testing::Test {
  protected:
   static constexpr std::size_t chunk_count = 8;
 
-  CollectorTest() : file{chunk_count, RingClock::cycles}, collector{file, clock, sink} {
-    sink.open(path);
+  CollectorTest() : collector{ring(), clock, sink} { sink.open(path); }
+  ~CollectorTest() override {
+    unlink(path.c_str());
+    munmap(static_cast<void*>(&ring_), sizeof(Ring) + chunk_count * chunk_bytes);
   }
-  ~CollectorTest() override { unlink(path.c_str()); }
 
-  Ring& ring() { return file.ring(); }
+  static Ring& map_ring() {
+    void* const mapped = mmap(nullptr, sizeof(Ring) + chunk_count * chunk_bytes,
+                              PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    Ring& ring = *::new (mapped) Ring;  // no value: it is all zeros
+    ring.chunk_count = chunk_count;
+    return ring;
+  }
+
+  Ring& ring() { return ring_; }
 
   // An image whose process lives as long as this one, unless another is named.
   ImagePlace& begin_image(std::uint32_t index, std::int32_t pid = getpid()) {
@@ -74,16 +84,8 @@ class CollectorTest : public testing::Test {
     record.ticket = ticket;
   }
 
-  void collect(int rounds = 3) {
-    for (int i = 0; i < rounds; ++i) collector.collect();
-  }
-
-  // Before a gap can have been given up; false if this process was kept from running for so long
-  // that it may have been.
-  bool collect_at_once(int rounds = 3) {
-    const std::uint64_t begin_ns = clock.to_ns(clock.read());
-    collect(rounds);
-    return clock.to_ns(clock.read()) - begin_ns < gap_timeout_ns;
+  void collect() {
+    for (int i = 0; i < 3; ++i) collector.collect();
   }
 
   // Until gaps have been given up.
@@ -120,7 +122,7 @@ class CollectorTest : public testing::Test {
   std::string path = ::testing::TempDir() + "collector-" + std::to_string(getpid());
   Clock clock;
   TraceSink sink;
-  RingFile file;
+  Ring& ring_ = map_ring();
   Collector collector;
 };
 
@@ -144,7 +146,9 @@ TEST_F(CollectorTest, TicketsThatAreNeverPublishedHoldNothingUpForLong) {
   Chunk& chunk = take_chunk(image, 0);
   publish(chunk.records[0], 1, RawKind::malloc, 0x10, 5);
   publish(chunk.records[2], 3, RawKind::malloc, 0x20, 6);  // record 1 and ticket 2 were left
-  if (collect_at_once()) {
+  const std::uint64_t begin_ns = clock.to_ns(clock.read());
+  collect();
+  if (clock.to_ns(clock.read()) - begin_ns < gap_timeout_ns) {  // else it may have been given up
     EXPECT_EQ(events().size(), 1U);
   }
   collect_patiently();

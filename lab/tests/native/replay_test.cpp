@@ -307,22 +307,6 @@ TEST(Executor, ObjectsThatChangeHandsWithEveryCall) {
   }
 }
 
-// Threads that come and go all the time, which are started and joined by any other.
-TEST(Executor, ThreadsThatLiveShortly) {
-  Recipe recipe;
-  recipe.threads = 12;
-  recipe.events = 60'000 / TS_TEST_SLOWNESS;
-  recipe.live_objects = 50;
-  const Loaded loaded{recipe, {.window = 20}};
-  ASSERT_GT(loaded.plan.image(0).ends, 20U / TS_TEST_SLOWNESS);
-  for (const Order order : orders) {
-    if (order == Order::paced) continue;
-    SCOPED_TRACE(static_cast<int>(order));
-    const Replay replay{loaded, settings_of(order)};
-    expect_right(replay.result(), loaded.expected[0]);
-  }
-}
-
 TEST(Executor, SamplesAreTakenAtTheSameEventsInEachOrder) {
   Recipe recipe;
   recipe.events = 5'000;

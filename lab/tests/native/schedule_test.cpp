@@ -16,7 +16,6 @@
 #include <numeric>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -252,14 +251,6 @@ TEST(LotteryTest, WinsAreInProportionToTicketsOfThoseWhoCanRun) {
     ++wins[hall.schedule->next([](std::uint32_t thread) { return thread != 1; })];
   }
   expect_shares(wins, {4, 0, 2, 1});
-}
-
-TEST(LotteryTest, EachSeedIsALotteryOfItsOwn) {
-  std::set<Numbers> orders;
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    orders.insert(Hall{Order::lottery, {1, 1, 1}, seed}.run(50));
-  }
-  EXPECT_EQ(orders.size(), 100U);
 }
 
 // A bound that is no divisor of 2^64 by far: the remainder alone would draw the first third twice

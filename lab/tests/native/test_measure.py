@@ -67,16 +67,17 @@ def test_a_run_is_one_line_with_every_field():
     assert all(answer[field] is not None for field in MEASURED)
 
 
-@pytest.mark.parametrize("code", [0, 1, 42, 255])
-def test_exit_code(code):
-    answer = measure(["sh", "-c", f"exit {code}"])
-    assert (answer["exit_code"], answer["signal"]) == (code, None)
+SIGNALS = [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGINT]
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGINT])
-def test_death_by_signal(number):
-    answer = measure(["sh", "-c", f"kill -{number.value} $$"])
-    assert (answer["exit_code"], answer["signal"]) == (None, number.value)
+@pytest.mark.parametrize(
+    ("shell", "ended"),
+    [(f"exit {code}", (code, None)) for code in (0, 1, 42, 255)]
+    + [(f"kill -{number.value} $$", (None, number.value)) for number in SIGNALS],
+)
+def test_exit_code_or_signal(shell, ended):
+    answer = measure(["sh", "-c", shell])
+    assert (answer["exit_code"], answer["signal"]) == ended
     assert answer["interrupted"] is False
 
 

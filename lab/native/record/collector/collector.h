@@ -46,7 +46,6 @@
 
 #include "clock.h"
 #include "record/collector/event_translator.h"
-#include "record/collector/ring_file.h"
 #include "record/ring.h"
 
 namespace ts::record {
@@ -146,13 +145,13 @@ inline bool has_process_ended(pid_t pid, int descriptor) {
 
 class Collector {
  public:
-  Collector(RingFile& file, Clock& clock, TraceSink& sink)
-      : ring_{file.ring()},
+  Collector(Ring& ring, Clock& clock, TraceSink& sink)
+      : ring_{ring},
         clock_{clock},
         sink_{sink},
         by_place_(max_images, nullptr),
         found_ids_(max_images, 0),
-        chunks_(file.ring().chunk_count) {}
+        chunks_(ring.chunk_count) {}
 
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
@@ -465,7 +464,9 @@ class Collector {
     }
     if (ring_.waiting.load(std::memory_order_seq_cst) == 0) return;
     if (!gave_back_) {
-      if (found > 0 || !is_drained()) return;
+      const bool is_drained = std::ranges::all_of(
+          live_, [](const auto& live) { return live->window.next() > live->window.highest(); });
+      if (found > 0 || !is_drained) return;
       const auto is_free = [](const std::atomic<std::uint32_t>& owner) {
         return owner.load(std::memory_order_relaxed) == 0;
       };
@@ -474,12 +475,6 @@ class Collector {
       ring_.given_back.fetch_add(1, std::memory_order_seq_cst);
     }
     syscall(SYS_futex, &ring_.given_back, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  }
-
-  bool is_drained() const {
-    return std::all_of(live_.begin(), live_.end(), [](const auto& live) {
-      return live->window.next() > live->window.highest();
-    });
   }
 
   // An end takes effect only in the second round: by then its parent, if that is us, has reaped it.

@@ -6,8 +6,11 @@
 // and the JSON line.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,14 +18,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "clock.h"
@@ -30,8 +39,9 @@
 #include "common/system.h"
 #include "launch/launch.h"
 #include "launch/options.h"
-#include "launch/tree_end.h"
 #include "record/collector/collector.h"
+#include "record/ring.h"
+#include "trace/writer.h"
 
 namespace ts {
 
@@ -51,6 +61,104 @@ const char* shim_path = nullptr;
 bool is_forced = false;
 std::size_t ring_chunks = default_chunks;
 
+// --- the file of the ring ---
+//
+// The file must be fully allocated before a program writes into it, since a full file system would
+// kill the program with SIGBUS. The next recorder removes the files of a killed one, recognized by
+// a lock that dies with its holder.
+
+constexpr char directory_prefix[] = "tsmalloc-record-";
+constexpr char file_name[] = "ring";
+
+// Where files are in memory, if there is such a place.
+std::string parent_directory() {
+  if (access("/dev/shm", W_OK | X_OK) == 0) return "/dev/shm";
+  const char* const given = std::getenv("TMPDIR");
+  return given != nullptr && *given != '\0' ? given : "/tmp";
+}
+
+// Of killed recorders: nobody holds their lock.
+void remove_leftovers(const std::string& parent) {
+  std::error_code ignored;
+  for (const std::filesystem::directory_entry& entry :
+       std::filesystem::directory_iterator{parent, ignored}) {
+    if (!entry.path().filename().string().starts_with(directory_prefix)) continue;
+    const std::string ring = (entry.path() / file_name).string();
+    const int file = open(ring.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+      unlink(ring.c_str());
+      rmdir(entry.path().c_str());
+    }
+    close(file);
+  }
+}
+
+[[noreturn]] void fail_ring(const std::string& what, int error_number) {
+  throw trace::Error{what + ": " + strerrordesc_np(error_number) +
+                     ". Free some space there, use a smaller ring (--ring-mib), or set TMPDIR."};
+}
+
+class RingFile {
+ public:
+  // Throws trace::Error, with the remedy, if there is no room.
+  RingFile(std::size_t chunks, RingClock clock)
+      : bytes_{sizeof(Ring) + std::min(chunks, max_chunks) * chunk_bytes} {
+    const std::string parent = parent_directory();
+    remove_leftovers(parent);
+    create_in(parent);
+    if (const int error_number = posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes_))) {
+      unlink(path_.c_str());
+      rmdir(directory_.c_str());
+      fail_ring("cannot create a ring of " + std::to_string(bytes_ >> 20) + " MiB in " + parent,
+                error_number);
+    }
+    void* const mapped = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    if (mapped == MAP_FAILED) fail_ring("cannot map the ring " + path_, errno);
+    ring_ = ::new (mapped) Ring;  // no value: the file is all zeros
+    ring_->clock = clock;
+    if (readlink("/proc/self/ns/pid", ring_->pid_namespace, sizeof ring_->pid_namespace - 1) < 0) {
+      ring_->pid_namespace[0] = '\0';
+    }
+    ring_->chunk_count = static_cast<std::uint32_t>(std::min(chunks, max_chunks));
+    std::memcpy(ring_->magic, ring_magic, sizeof ring_magic);
+  }
+
+  ~RingFile() {
+    if (ring_ != nullptr) munmap(static_cast<void*>(ring_), bytes_);
+    unlink(path_.c_str());
+    rmdir(directory_.c_str());
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+
+  RingFile(const RingFile&) = delete;
+  RingFile& operator=(const RingFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  Ring& ring() { return *ring_; }
+
+ private:
+  void create_in(const std::string& parent) {
+    std::string pattern = parent + "/" + directory_prefix + "XXXXXX";
+    if (mkdtemp(pattern.data()) == nullptr)
+      fail_ring("cannot create a directory in " + parent, errno);
+    directory_ = pattern;
+    path_ = directory_ + "/" + file_name;
+    descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (descriptor_ < 0 || flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      const int error_number = errno;
+      rmdir(directory_.c_str());
+      fail_ring("cannot create the ring " + path_, error_number);
+    }
+  }
+
+  std::string directory_;
+  std::string path_;
+  int descriptor_ = -1;
+  Ring* ring_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
 // --- programs that ran and were not recorded ---
 //
 // The loader ignores LD_PRELOAD silently, and a trace that lacks half of a run looks like any
@@ -62,12 +170,6 @@ constexpr std::size_t max_programs = 1000;
 
 std::string proc(pid_t pid, const char* what) {
   return "/proc/" + std::to_string(pid) + "/" + what;
-}
-
-std::string read_link(const std::string& path) {
-  char target[PATH_MAX];
-  const ssize_t length = readlink(path.c_str(), target, sizeof target);
-  return length > 0 ? std::string{target, static_cast<std::size_t>(length)} : std::string{};
 }
 
 std::string read_all(const std::string& path) {
@@ -83,7 +185,8 @@ class Unrecorded {
     std::map<pid_t, std::string> suspects;
     tree.refresh();
     for (const pid_t pid : tree.processes()) {
-      const std::string file = read_link(proc(pid, "exe"));
+      std::error_code ignored;
+      const std::string file = std::filesystem::read_symlink(proc(pid, "exe"), ignored);
       if (file.empty()) continue;  // it has ended
       const std::string name = base_name(file.c_str());
       const std::string* const program = collector.program_of(pid);
@@ -168,11 +271,11 @@ void write_image(JsonLine& line, const ImageReport& image) {
 
 class Session {
  public:
-  Session(RingFile& file, Clock& clock, TraceSink& sink)
-      : ring_{file.ring()},
+  Session(Ring& ring, Clock& clock, TraceSink& sink)
+      : ring_{ring},
         clock_{clock},
         sink_{sink},
-        collector_{file, clock, sink},
+        collector_{ring, clock, sink},
         end_{options.timeout_ns, child.exec_ns} {}
 
   // Returns when no process is left, or none that can be ended; the trace is finished.
@@ -318,15 +421,10 @@ bool try_trace_file() {
 
 // The library is next to us, where the build or the installation puts it, or where an option says.
 void preload_shim() {
-  char program[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-  if (length < 0) fail_internal("cannot find its own location", errno);
-  program[length] = '\0';
-  *std::strrchr(program, '/') = '\0';
   Preload& shim = options.preloads[0];
-  char path[2 * PATH_MAX];
-  format(path, sizeof path, "%s/../lib/libtsmalloc-record.so", program);
-  const char* const file = shim_path != nullptr ? shim_path : path;
+  const std::string beside =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "../lib" / shim_name;
+  const char* const file = shim_path != nullptr ? shim_path : beside.c_str();
   if (realpath(file, shim.resolved) == nullptr) {
     fail_usage({"cannot find '", file, "': ", strerrordesc_np(errno), "; reinstall tsmalloc."});
   }
@@ -369,7 +467,7 @@ int run(int argument_count, char** arguments) {
   } else if (is_new) {
     unlink(trace_path);
   }
-  const auto session = std::make_unique<Session>(file, clock, sink);
+  const auto session = std::make_unique<Session>(file.ring(), clock, sink);
   if (is_started) session->run();
   session->report(output);
   return 0;
