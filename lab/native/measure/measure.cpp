@@ -102,34 +102,6 @@ constexpr Nanoseconds first_sample_after_ns =
     1 * ns_per_ms;                           // short programs should be sampled at least once
 constexpr std::int64_t bytes_per_kb = 1024;  // the kernel's "kB"
 
-struct ResidentSize {
-  std::int64_t peak_bytes = not_sampled;
-  std::int64_t now_bytes = not_sampled;  // both remain unset for an ended process
-};
-
-ResidentSize read_resident(const char* status_path) {
-  ResidentSize size;
-  PieceReader status{status_path};
-  while (const char* line = status.next('\n')) {
-    if (const auto peak = number_after(line, "VmHWM:"); peak >= 0) {
-      size.peak_bytes = peak * bytes_per_kb;
-    }
-    if (const auto now = number_after(line, "VmRSS:"); now >= 0) {
-      size.now_bytes = now * bytes_per_kb;
-      break;  // the kernel prints it after the peak
-    }
-  }
-  return size;
-}
-
-std::int64_t read_proportional(pid_t process) {
-  char path[64];
-  format(path, sizeof path, "/proc/%d/smaps_rollup", process);
-  return bytes_after(path, "Pss:");
-}
-
-static_assert(not_sampled == -1);
-
 class MemorySampler {
  public:
   MemorySampler(const SamplingOptions& options, Nanoseconds start_ns)
@@ -172,10 +144,16 @@ class MemorySampler {
     for (const pid_t process : tree.processes()) {
       char path[64];
       format(path, sizeof path, "/proc/%d/status", process);
-      const ResidentSize size = read_resident(path);
-      if (size.now_bytes == not_sampled) continue;
-      sum_bytes = std::max<std::int64_t>(sum_bytes, 0) + size.now_bytes;
-      process_peak_bytes_ = std::max(process_peak_bytes_, size.peak_bytes);
+      PieceReader status{path};
+      while (const char* line = status.next('\n')) {  // none for an ended process
+        if (const auto peak = number_after(line, "VmHWM:"); peak >= 0) {
+          process_peak_bytes_ = std::max(process_peak_bytes_, peak * bytes_per_kb);
+        }
+        if (const auto now = number_after(line, "VmRSS:"); now >= 0) {
+          sum_bytes = std::max<std::int64_t>(sum_bytes, 0) + now * bytes_per_kb;
+          break;  // the kernel prints it after the peak
+        }
+      }
     }
     tree_peak_resident_bytes_ = std::max(tree_peak_resident_bytes_, sum_bytes);
     if (sum_bytes == not_sampled) return;
@@ -186,8 +164,10 @@ class MemorySampler {
   void sample_proportional(const ProcessTree& tree) {
     std::int64_t sum_bytes = not_sampled;
     for (const pid_t process : tree.processes()) {
-      const std::int64_t size_bytes = read_proportional(process);
-      if (size_bytes != not_sampled) sum_bytes = std::max<std::int64_t>(sum_bytes, 0) + size_bytes;
+      char path[64];
+      format(path, sizeof path, "/proc/%d/smaps_rollup", process);
+      const std::int64_t size_bytes = bytes_after(path, "Pss:");
+      if (size_bytes >= 0) sum_bytes = std::max<std::int64_t>(sum_bytes, 0) + size_bytes;
     }
     tree_peak_proportional_bytes_ = std::max(tree_peak_proportional_bytes_, sum_bytes);
   }
