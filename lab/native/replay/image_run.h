@@ -5,11 +5,9 @@
 // and the child runs its own image over the inherited slots.
 #pragma once
 
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
