@@ -283,8 +283,6 @@ class PreloadProof {
   bool is_missing_[max_preloads] = {};  // at the last sample, after the time for loading it
 };
 
-// --- the run ---
-
 // Too large for the stack of a small program, and needed from start to end.
 Options options;
 SamplingOptions sampling;

@@ -30,25 +30,23 @@ class CollectorTest : public testing::Test {
  protected:
   static constexpr std::size_t chunk_count = 8;
 
-  CollectorTest() : collector{ring(), clock, sink} { sink.open(path); }
+  CollectorTest() : collector{ring, clock, sink} { sink.open(path); }
   ~CollectorTest() override {
     unlink(path.c_str());
-    munmap(static_cast<void*>(&ring_), sizeof(Ring) + chunk_count * chunk_bytes);
+    munmap(static_cast<void*>(&ring), sizeof(Ring) + chunk_count * chunk_bytes);
   }
 
   static Ring& map_ring() {
     void* const mapped = mmap(nullptr, sizeof(Ring) + chunk_count * chunk_bytes,
                               PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    Ring& ring = *::new (mapped) Ring;  // no value: it is all zeros
-    ring.chunk_count = chunk_count;
-    return ring;
+    Ring& fresh = *::new (mapped) Ring;  // no value: it is all zeros
+    fresh.chunk_count = chunk_count;
+    return fresh;
   }
-
-  Ring& ring() { return ring_; }
 
   // An image whose process lives as long as this one, unless another is named.
   ImagePlace& begin_image(std::uint32_t index, std::int32_t pid = getpid()) {
-    ImagePlace& place = ring().images[index];
+    ImagePlace& place = ring.images[index];
     EXPECT_EQ(place.claimed_by.load(), 0);
     place.claimed_by = pid;
     place.index = index;
@@ -59,16 +57,16 @@ class CollectorTest : public testing::Test {
     std::strcpy(place.allocator, "libc.so.6");
     place.next_ticket = 1;
     place.next_thread = 1;
-    place.id = ring().next_id.fetch_add(1) + 1;
+    place.id = ring.next_id.fetch_add(1) + 1;
     place.is_ready = 1;
     return place;
   }
 
   Chunk& take_chunk(const ImagePlace& place, std::uint32_t thread) {
     for (std::uint32_t i = 0;; ++i) {
-      if (ring().owners[i].load() != 0) continue;
-      ring().owners[i] = place.index + 1;
-      Chunk& chunk = ring().chunks()[i];
+      if (ring.owners[i].load() != 0) continue;
+      ring.owners[i] = place.index + 1;
+      Chunk& chunk = ring.chunks()[i];
       EXPECT_EQ(chunk.records[0].ticket.load(), 0U);
       chunk.head.thread = thread;
       chunk.head.index = i;
@@ -122,7 +120,7 @@ class CollectorTest : public testing::Test {
   std::string path = ::testing::TempDir() + "collector-" + std::to_string(getpid());
   Clock clock;
   TraceSink sink;
-  Ring& ring_ = map_ring();
+  Ring& ring = map_ring();
   Collector collector;
 };
 
@@ -174,7 +172,7 @@ TEST_F(CollectorTest, FullChunksAreGivenBackAndClean) {
   const std::vector<Event> all = events();
   EXPECT_EQ(all.size(), ticket);
   for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i].size, i + 1);
-  for (std::size_t i = 0; i < chunk_count; ++i) EXPECT_EQ(ring().owners[i].load(), 0U);
+  for (std::size_t i = 0; i < chunk_count; ++i) EXPECT_EQ(ring.owners[i].load(), 0U);
 }
 
 TEST_F(CollectorTest, ChunksOfThreadsThatEndAreGivenBack) {
@@ -185,7 +183,7 @@ TEST_F(CollectorTest, ChunksOfThreadsThatEndAreGivenBack) {
   chunk.head.ignored = 4;
   chunk.head.closed = 3;
   collect();
-  EXPECT_EQ(ring().owners[chunk.head.index].load(), 0U);
+  EXPECT_EQ(ring.owners[chunk.head.index].load(), 0U);
   EXPECT_EQ(events().back().kind, Kind::thread_end);
   collector.conclude();
   EXPECT_EQ(collector.reports().at(0).null_frees, 4U);
@@ -215,7 +213,7 @@ TEST_F(CollectorTest, ADeadProcessLosesNothingAndKeepsNothing) {
   EXPECT_EQ(collector.reports()[0].end, End::killed);
   EXPECT_EQ(events().size(), 2U);
   EXPECT_EQ(image.claimed_by.load(), 0);
-  for (std::size_t i = 0; i < chunk_count; ++i) EXPECT_EQ(ring().owners[i].load(), 0U);
+  for (std::size_t i = 0; i < chunk_count; ++i) EXPECT_EQ(ring.owners[i].load(), 0U);
 }
 
 TEST_F(CollectorTest, AChildThatIsMetBeforeItsForkWaits) {
@@ -268,8 +266,8 @@ TEST_F(CollectorTest, OverwrittenMemoryHurtsNobodyElse) {
   publish(take_chunk(tame, 0).records[0], 1, RawKind::malloc, 0x10, 5);
   publish(take_chunk(tame, UINT32_MAX).records[0], 2, RawKind::malloc, 0x20, 5);
   collect_patiently();
-  ring().owners[5] = 40'000;  // no such image
-  ring().owners[6] = max_images;
+  ring.owners[5] = 40'000;  // no such image
+  ring.owners[6] = max_images;
   collect_patiently();
   collector.conclude();
   std::size_t count = 0;
