@@ -151,8 +151,8 @@ ALL = (
     emulated("riscv64", "riscv64"),
     Build(
         "tsan",
-        ("tests_unit", "tests_property", "tests_stress", "tests_native_replay"),
-        r"^(unit|property|stress|native\.replay)",
+        ("tests_unit", "tests_property", "tests_stress", "tests_native"),
+        r"^(unit|property|stress|native)",
     ),
 )
 BUILDS = {"test": CHOSEN, "all": ALL, "quick": (RELEASE,)}

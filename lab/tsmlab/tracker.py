@@ -23,7 +23,7 @@ LIBRARY = "libtsmalloc-tracker.so"
 VARIABLE = "TSMALLOC_TRACKER"
 VARIABLE_OF_CALLS = "TSMALLOC_TRACKER_CALLS"
 
-# lab/native/tracker/record.h shows the layout.
+# lab/native/tracker/tracker.cpp shows the layout.
 _KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")
 _SUMS = (
     *_KINDS,

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <string>
 
-#include "native/trace/samples.h"
-#include "replay/load.h"
+#include "native/synthetic.h"
+#include "replay/plan.h"
 #include "target.h"
 #include "trace/reader.h"
 

@@ -4,16 +4,16 @@
 #include <iterator>
 #include <string>
 
-#include "native/trace/samples.h"
+#include "native/synthetic.h"
 #include "trace/reader.h"
 
 int main(int argument_count, char** arguments) {
   using namespace ts::trace;
   if (argument_count != 2) return 1;
   const std::string folder = arguments[1];
-  for (const std::uint64_t events : {4U, 10U, 40U, 70U}) {
+  for (const std::uint64_t events : {10U, 100U, 1000U}) {
     const std::string seed = folder + "/seed-" + std::to_string(events);
-    ts::trace::testing::write_sample(seed, events);
+    ts::replay::testing::write_synthetic(seed, {.events = events, .forks = 1, .execs = 1});
     std::string plain = "\1";
     {
       Reader reader;

@@ -20,14 +20,40 @@
 #include <cstdint>
 
 #include "interpose/next.h"
-#include "record/thread.h"
+#include "record/shim.h"
 
 namespace ts {
 
 class Call {
  public:
-  Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment);
-  void finish(void* block, std::size_t bytes);
+  Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment)
+      : entry_{entry}, log2_alignment_{log2_of(alignment)}, given_{block} {
+    record::ImagePlace* const image = record::own_image();
+    if (image == nullptr) return;
+    if (entry == Entry::free || entry == Entry::operator_delete || block != nullptr) {
+      give_back(*image);
+    } else {
+      record::self.newest = nullptr;
+      if (entry == Entry::operator_new) note_operator_request(bytes);
+    }
+  }
+
+  void finish(void* block, std::size_t bytes) {
+    record::ImagePlace* const image = record::own_image();
+    if (image == nullptr) return;
+    if (entry_ == Entry::free || entry_ == Entry::operator_delete) {
+      record::self.giving = giving_before_;
+    } else if (given_ != nullptr) {
+      record::self.giving = giving_before_;
+      if (leave_ticket_ != 0) {
+        publish(*image, record::reserve(*image),
+                record::Record::pack(record::RawKind::resize, number_of(block), 0), bytes,
+                leave_ticket_);
+      }
+    } else {
+      write_allocation(*image, block, bytes);
+    }
+  }
 
  private:
   // In place of blocks: the result of a refused allocation, and the argument of free(NULL).
@@ -41,12 +67,66 @@ class Call {
   static unsigned log2_of(std::size_t alignment) {
     return alignment <= 1 ? 0 : static_cast<unsigned>(std::bit_width(alignment - 1));
   }
-  static record::RawKind kind_of(Entry entry, unsigned log2);
 
-  void give_back(record::ImagePlace& image);
-  void note_operator_request(std::size_t bytes) const;
-  bool is_from_operator_request(std::size_t bytes) const;
-  void write_allocation(record::ImagePlace& image, void* block, std::size_t bytes) const;
+  static record::RawKind kind_of(Entry entry, unsigned log2) {
+    if (entry == Entry::aligned || log2 > 0) return record::RawKind::aligned;
+    return entry == Entry::calloc ? record::RawKind::calloc : record::RawKind::malloc;
+  }
+
+  // Before the allocator gets the block: from then on another thread may get it.
+  void give_back(record::ImagePlace& image) {
+    giving_before_ = record::self.giving;
+    const void* const giving = given_ != nullptr ? given_ : nothing();
+    if (giving == giving_before_) return;  // recorded by an outer call
+    record::self.giving = giving;
+    if (given_ == nullptr) {
+      record::note_ignored(image);
+    } else {
+      const bool is_resize = entry_ == Entry::realloc;
+      const std::uint64_t ticket = record::write_event(
+          image, is_resize ? record::RawKind::leave : record::RawKind::free, number_of(given_), 0);
+      if (is_resize) leave_ticket_ = ticket;
+      if (record::self.newest == given_) record::self.newest = nullptr;
+    }
+  }
+
+  void note_operator_request(std::size_t bytes) const {
+    const std::size_t mask = (std::size_t{1} << log2_alignment_) - 1;
+    if (bytes != 0 && (bytes & mask) == 0) return;  // no request for another size has a reason
+    record::self.wanted_bytes = bytes;
+    record::self.wanted_log2 = log2_alignment_;
+    record::self.has_operator_request = 1;
+  }
+
+  // Whether a request for this many bytes can come from the noted operator new.
+  bool is_from_operator_request(std::size_t bytes) const {
+    const record::Thread& self = record::self;
+    const std::uint64_t more = bytes - self.wanted_bytes;
+    if (self.wanted_log2 == 0) return log2_alignment_ == 0 && more <= 1;
+    constexpr std::uint64_t least_alignment = 8;  // what memalign is asked for at least
+    return log2_alignment_ != 0 &&
+           more <= std::max(std::uint64_t{1} << self.wanted_log2, least_alignment);
+  }
+
+  // After the allocator has returned the block, and before the program has it.
+  void write_allocation(record::ImagePlace& image, void* block, std::size_t bytes) const {
+    record::Thread& self = record::self;
+    const void* const mark = block != nullptr ? block : refusal();
+    if (self.newest == mark) return;  // a nested call's
+    unsigned log2 = log2_alignment_;
+    if (self.has_operator_request != 0) [[unlikely]] {
+      if (is_from_operator_request(bytes)) {
+        bytes = self.wanted_bytes;
+        log2 = self.wanted_log2;
+      }
+      self.has_operator_request = 0;
+    }
+    const record::RawKind kind =
+        block != nullptr ? kind_of(entry_, log2) : record::RawKind::refused;
+    record::write_event(image, kind, number_of(block), bytes, log2);
+    self.newest = mark;
+    if (self.giving == block) self.giving = nullptr;
+  }
 
   Entry entry_;
   unsigned log2_alignment_;
@@ -54,94 +134,5 @@ class Call {
   const void* giving_before_ = nullptr;
   std::uint64_t leave_ticket_ = 0;  // of a resize: of its beginning
 };
-
-inline record::RawKind Call::kind_of(Entry entry, unsigned log2) {
-  if (entry == Entry::aligned || log2 > 0) return record::RawKind::aligned;
-  return entry == Entry::calloc ? record::RawKind::calloc : record::RawKind::malloc;
-}
-
-inline Call::Call(Entry entry, void* block, std::size_t bytes, std::size_t alignment)
-    : entry_{entry}, log2_alignment_{log2_of(alignment)}, given_{block} {
-  record::ImagePlace* const image = record::own_image();
-  if (image == nullptr) return;
-  if (entry == Entry::free || entry == Entry::operator_delete || block != nullptr) {
-    give_back(*image);
-  } else {
-    record::self.newest = nullptr;
-    if (entry == Entry::operator_new) note_operator_request(bytes);
-  }
-}
-
-// Before the allocator gets the block: from then on another thread may get it.
-inline void Call::give_back(record::ImagePlace& image) {
-  giving_before_ = record::self.giving;
-  const void* const giving = given_ != nullptr ? given_ : nothing();
-  if (giving == giving_before_) return;  // recorded by an outer call
-  record::self.giving = giving;
-  if (given_ == nullptr) {
-    record::note_ignored(image);
-  } else {
-    const bool is_resize = entry_ == Entry::realloc;
-    const std::uint64_t ticket = record::write_event(
-        image, is_resize ? record::RawKind::leave : record::RawKind::free, number_of(given_), 0);
-    if (is_resize) leave_ticket_ = ticket;
-    if (record::self.newest == given_) record::self.newest = nullptr;
-  }
-}
-
-inline void Call::note_operator_request(std::size_t bytes) const {
-  const std::size_t mask = (std::size_t{1} << log2_alignment_) - 1;
-  if (bytes != 0 && (bytes & mask) == 0) return;  // no request for another size has a reason
-  record::self.wanted_bytes = bytes;
-  record::self.wanted_log2 = log2_alignment_;
-  record::self.has_operator_request = 1;
-}
-
-inline void Call::finish(void* block, std::size_t bytes) {
-  record::ImagePlace* const image = record::own_image();
-  if (image == nullptr) return;
-  if (entry_ == Entry::free || entry_ == Entry::operator_delete) {
-    record::self.giving = giving_before_;
-  } else if (given_ != nullptr) {
-    record::self.giving = giving_before_;
-    if (leave_ticket_ != 0) {
-      publish(*image, record::reserve(*image),
-              record::Record::pack(record::RawKind::resize, number_of(block), 0), bytes,
-              leave_ticket_);
-    }
-  } else {
-    write_allocation(*image, block, bytes);
-  }
-}
-
-// Whether a request for this many bytes can come from the noted operator new.
-inline bool Call::is_from_operator_request(std::size_t bytes) const {
-  const record::Thread& self = record::self;
-  const std::uint64_t more = bytes - self.wanted_bytes;
-  if (self.wanted_log2 == 0) return log2_alignment_ == 0 && more <= 1;
-  constexpr std::uint64_t least_alignment = 8;  // what memalign is asked for at least
-  return log2_alignment_ != 0 &&
-         more <= std::max(std::uint64_t{1} << self.wanted_log2, least_alignment);
-}
-
-// After the allocator has returned the block, and before the program has it.
-inline void Call::write_allocation(record::ImagePlace& image, void* block,
-                                   std::size_t bytes) const {
-  record::Thread& self = record::self;
-  const void* const mark = block != nullptr ? block : refusal();
-  if (self.newest == mark) return;  // a nested call's
-  unsigned log2 = log2_alignment_;
-  if (self.has_operator_request != 0) [[unlikely]] {
-    if (is_from_operator_request(bytes)) {
-      bytes = self.wanted_bytes;
-      log2 = self.wanted_log2;
-    }
-    self.has_operator_request = 0;
-  }
-  const record::RawKind kind = block != nullptr ? kind_of(entry_, log2) : record::RawKind::refused;
-  record::write_event(image, kind, number_of(block), bytes, log2);
-  self.newest = mark;
-  if (self.giving == block) self.giving = nullptr;
-}
 
 }  // namespace ts

@@ -1,21 +1,22 @@
-// Finding the ring, and taking a place in it; see image.h.
-#include "record/image.h"
-
+// Finding the ring and taking a place in it; forks, exits, and actions that become forbidden. See
+// shim.h.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdarg>
 #include <cstring>
 
 #include "common/system.h"
 #include "interpose/next.h"
-#include "interpose/process_file.h"
-#include "record/thread.h"
+#include "record/shim.h"
 
 namespace ts::record {
 namespace {
@@ -54,8 +55,9 @@ void copy_base_name(char (&to)[name_bytes], const char* path) {
 
 void learn_names() {
   char path[PATH_MAX];
-  name_program(path, sizeof path);
-  copy_base_name(own_program, path[0] != '\0' ? path : program_invocation_short_name);
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length >= 0) path[length] = '\0';
+  copy_base_name(own_program, length > 0 ? path : program_invocation_short_name);
   Dl_info info{};
   if (dladdr(address_of_next_malloc(), &info) != 0 && info.dli_fname != nullptr) {
     copy_base_name(own_allocator, info.dli_fname);
@@ -155,6 +157,84 @@ void conclude(OwnPage& page, ImagePlace* place) {
   page.step.store(begun, std::memory_order_release);
 }
 
+// A child has one thread, and a copy of all its parent's memory except that page.
+// fork_number: 0 if the parent has not announced it.
+void begin_child(std::uint32_t fork_number) {
+  OwnPage& page = *own_page.load(std::memory_order_relaxed);
+  // acquire: a thread that sees a ring sees that its beginning is under way
+  const bool can_begin = own_ring.load(std::memory_order_acquire) != nullptr &&
+                         !is_over.load(std::memory_order_relaxed) &&
+                         page.step.load(std::memory_order_acquire) == not_begun;
+  if (!can_begin) return;
+  const int saved_errno = errno;
+  page.step.store(beginning, std::memory_order_relaxed);
+  ImagePlace* const place = take_place(ImageBirth::fork, fork_number);
+  if (place != nullptr) watch_threads_in_child();
+  conclude(page, place);
+  errno = saved_errno;
+}
+
+// --- forks, exits, and actions that become forbidden ---
+//
+// A replay needs to know the creator of each image and thread, and the collector how an image
+// ended. Nothing is missed for good: a child forked, or a thread started, without our knowledge
+// (clone, timers, thrd_create within libc) is noticed at its first event.
+
+constinit Next<pid_t()> next_fork{"_Fork"};
+constinit Next<void(int)> next_exit{"_exit"};
+using Prctl = int(int, unsigned long, unsigned long, unsigned long, unsigned long);
+constinit Next<Prctl> next_prctl{"prctl"};
+
+// The child inherits the objects that are live now, so this is the fork's place in the order. Other
+// threads may continue to allocate before it really happens; the child does not know what they got.
+void before_fork() {
+  ImagePlace* const image = own_image();
+  if (image == nullptr) return;
+  self.fork_number = image->next_fork.fetch_add(1, std::memory_order_relaxed) + 1;
+  write_event(*image, RawKind::fork, self.fork_number, 0);
+}
+
+void in_parent() { self.fork_number = 0; }
+
+void in_child() { begin_child(self.fork_number); }
+
+void note_exit() {
+  ImagePlace* const image =
+      own_page.load(std::memory_order_relaxed)->image.load(std::memory_order_acquire);
+  if (image == nullptr) return;
+  // A child of vfork runs in our memory, and ends without us.
+  if (may_call_system.load(std::memory_order_relaxed) && getpid() != own_pid) return;
+  image->exits.store(1, std::memory_order_relaxed);
+}
+
+// For programs that return from main, or call exit.
+[[gnu::destructor]] void note_exit_at_unload() { note_exit(); }
+
+// A thread that forbids itself to read the processor's counter, or to make system calls, would be
+// killed if we did so. Only prctl is watched: what a filter set with seccomp(2) itself forbids
+// matters only when the ring is full, and then no more than for any other lock.
+void before_prctl(int operation, unsigned long argument) {
+  if (operation == PR_SET_TSC && argument == PR_TSC_SIGSEGV) {
+    may_read_clock.store(false, std::memory_order_relaxed);
+  }
+  if (operation == PR_SET_SECCOMP) {
+    may_call_system.store(false, std::memory_order_relaxed);
+    if (argument == SECCOMP_MODE_STRICT) may_read_clock.store(false, std::memory_order_relaxed);
+  }
+}
+
+// A forked child must not ask the loader, so everything is looked up now.
+void watch_lifecycle() {
+  next_fork.get();
+  next_exit.get();
+  next_prctl.get();
+  if (void* const flag = look_up(RTLD_DEFAULT, "__libc_single_threaded")) {
+    one_thread_flag = static_cast<const char*>(flag);
+  }
+  pthread_atfork(before_fork, in_parent, in_child);
+  watch_threads();
+}
+
 // For a program image at its first event, or when the loader calls our constructor. libc has to be
 // ready in both cases.
 ImagePlace* begin_program() {
@@ -177,22 +257,8 @@ ImagePlace* begin_program() {
 
 constinit std::atomic<OwnPage*> own_page{&no_page};
 constinit std::atomic<Ring*> own_ring{nullptr};
-
-// A child has one thread, and a copy of all its parent's memory except that page.
-void begin_child(std::uint32_t fork_number) {
-  OwnPage& page = *own_page.load(std::memory_order_relaxed);
-  // acquire: a thread that sees a ring sees that its beginning is under way
-  const bool can_begin = own_ring.load(std::memory_order_acquire) != nullptr &&
-                         !is_over.load(std::memory_order_relaxed) &&
-                         page.step.load(std::memory_order_acquire) == not_begun;
-  if (!can_begin) return;
-  const int saved_errno = errno;
-  page.step.store(beginning, std::memory_order_relaxed);
-  ImagePlace* const place = take_place(ImageBirth::fork, fork_number);
-  if (place != nullptr) watch_lifecycle_in_child();
-  conclude(page, place);
-  errno = saved_errno;
-}
+constinit std::atomic<bool> may_read_clock{true};
+constinit std::atomic<bool> may_call_system{true};
 
 ImagePlace* begin_image() {
   if (own_page.load(std::memory_order_relaxed) != &no_page) {
@@ -204,8 +270,6 @@ ImagePlace* begin_image() {
   errno = saved_errno;
   return place;
 }
-
-bool is_own_process() { return getpid() == own_pid; }
 
 void stop_recording() {
   is_over.store(true, std::memory_order_relaxed);
@@ -221,3 +285,39 @@ std::uint64_t read_clock_slow() {
 }
 
 }  // namespace ts::record
+
+extern "C" {
+
+// fork calls the handlers, and this function does not.
+pid_t _Fork() noexcept {
+  ts::record::before_fork();
+  auto* const next = ts::record::next_fork.get();
+  const pid_t child = next != nullptr ? next() : -1;
+  if (child == 0) {
+    ts::record::in_child();
+  } else {
+    ts::record::in_parent();
+  }
+  return child;
+}
+
+void _exit(int status) {
+  ts::record::note_exit();
+  ts::record::next_exit.get()(status);
+  __builtin_unreachable();
+}
+
+void _Exit(int status) noexcept { _exit(status); }
+
+int prctl(int operation, ...) noexcept {
+  va_list list;
+  va_start(list, operation);
+  unsigned long arguments[4];
+  for (unsigned long& argument : arguments) argument = va_arg(list, unsigned long);
+  va_end(list);
+  ts::record::before_prctl(operation, arguments[0]);
+  return ts::record::next_prctl.get()(operation, arguments[0], arguments[1], arguments[2],
+                                      arguments[3]);
+}
+
+}  // extern "C"

@@ -81,13 +81,10 @@ static_assert(sizeof(Chunk) == chunk_bytes);
 
 enum class ImageBirth : std::uint32_t { exec, fork };
 
-// How an image announces that it is about to end by itself.
-enum class ImageLeave : std::uint32_t { no, exits };
-
 inline constexpr std::size_t name_bytes = 128;
 
 struct alignas(64) ImagePlace {
-  // The next ticket; drawn by draw_ticket (thread.h). acq_rel: each addition reads the one before
+  // The next ticket; drawn by draw_ticket (shim.h). acq_rel: each addition reads the one before
   // it. So a thread that draws a ticket sees all that was published before any lower ticket was
   // drawn, and so does the reader of its record. The collector relies on it (collector.h).
   std::atomic<std::uint64_t> next_ticket;
@@ -110,7 +107,7 @@ struct alignas(64) ImagePlace {
   // relaxed, all: numbers that only have to differ, sums, and a flag that is read after the end.
   std::atomic<std::uint32_t> next_thread;
   std::atomic<std::uint32_t> next_fork;
-  std::atomic<ImageLeave> leave;
+  std::atomic<std::uint32_t> exits;     // 1: it is about to end by itself
   std::atomic<std::uint64_t> ignored;   // as in ChunkHead, for threads without a chunk
   std::atomic<std::uint32_t> given_up;  // events that found no room in the ring
   std::atomic<std::uint64_t> waits;     // of its threads, for room
@@ -157,15 +154,9 @@ struct alignas(chunk_bytes) Ring {
   std::atomic<std::uint32_t> owners[max_chunks];
 
   Chunk* chunks() { return reinterpret_cast<Chunk*>(this + 1); }
-
-  static constexpr std::size_t bytes_with(std::size_t chunks);
 };
 static_assert(sizeof(Ring) % chunk_bytes == 0 && std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free);
-
-constexpr std::size_t Ring::bytes_with(std::size_t chunks) {
-  return sizeof(Ring) + chunks * chunk_bytes;
-}
 
 inline constexpr char ring_magic[8] = {'T', 'S', 'R', 'I', 'N', 'G', '0', '3'};
 inline constexpr char ring_variable[] = "TSMALLOC_RECORD";  // contains the name of the ring's file

@@ -28,7 +28,6 @@ enum class Kind : std::uint8_t {
   count          // how many kinds there are
 };
 
-constexpr bool makes_object(Kind kind) { return kind <= Kind::aligned; }
 constexpr bool has_object(Kind kind) { return kind <= Kind::free; }
 
 constexpr const char* name(Kind kind) {

@@ -35,15 +35,8 @@ int fail(const Problem& problem) {
 
 int unpack(Reader& reader) {
   Problem problem;
-  for (;;) {
-    switch (reader.next(problem)) {
-      case Reader::ReadStatus::problem:
-        return fail(problem);
-      case Reader::ReadStatus::end:
-        return 0;
-      case Reader::ReadStatus::chunk:
-        break;
-    }
+  Reader::ReadStatus found{};
+  while ((found = reader.next(problem)) == Reader::ReadStatus::chunk) {
     const auto chunk = reader.plain();
     if (const int error = write_all(STDOUT_FILENO, chunk.data(), chunk.size())) {
       if (error == EPIPE) return 0;  // the reader has read enough
@@ -51,6 +44,7 @@ int unpack(Reader& reader) {
       return fail(problem);
     }
   }
+  return found == Reader::ReadStatus::problem ? fail(problem) : 0;
 }
 
 struct Row {

@@ -18,9 +18,10 @@
 
 #include "interpose/next.h"
 #include "tracker/blocks.h"
-#include "tracker/record.h"
 
 namespace ts {
+
+inline constexpr std::size_t entries = static_cast<std::size_t>(Entry::count);
 
 // A thread's counts: one for each Entry, and the bytes granted.
 struct Tally {

@@ -1,20 +1,186 @@
-// The record, and what each call adds to it; see call.h and record.h.
+// The record, and what each call adds to it; see call.h.
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "call.h"
 #include "common/system.h"
-#include "interpose/process_file.h"
 
 namespace ts {
 namespace {
+
+// The file that libtsmalloc-tracker.so keeps for each program image in each process, mapped and
+// shared, so that a crash or _exit loses nothing. The reader is lab/tsmlab/tracker.py.
+//
+//   offset  0         8     12     16        72               152          2128       3104         4096
+//           | magic   | pid | ppid | 7 calls | 10 other sums  | executable | provider | deep_bound |
+//           4096                          20480
+//           | 256 threads, 8 sums each    |
+
+using AnyCounter = std::atomic<std::uint64_t>;  // relaxed; the reader comes after the process's end
+
+// For one thread: the first that allocated or freed has the first place. All further threads share
+// the last place.
+struct ThreadSums {
+  AnyCounter allocations;
+  AnyCounter frees;
+  AnyCounter resizes;  // in place; a block that moves counts as freed and allocated
+  AnyCounter requested_bytes;
+  AnyCounter freed_bytes;
+  AnyCounter foreign_frees;  // of blocks that another thread had allocated
+  AnyCounter reused_bytes;   // of its allocations, what had been allocated before
+  AnyCounter usable_bytes;   // of its allocations, from malloc_usable_size
+};
+
+constexpr std::size_t thread_places = 256;
+
+struct Record {
+  char magic[8];
+  std::int32_t pid;
+  std::int32_t parent_pid;
+  AnyCounter calls[entries];  // that the program made itself; see Call
+  AnyCounter granted_bytes;   // by these calls
+  AnyCounter deep_bindings;   // libraries loaded with RTLD_DEEPBIND
+  AnyCounter knows_usable;    // 1: malloc_usable_size comes from the library that provides malloc
+  AnyCounter live_bytes;
+  AnyCounter live_blocks;
+  AnyCounter peak_live_bytes;
+  AnyCounter peak_live_blocks;
+  AnyCounter inherited_bytes;   // already live when the record began, in a forked child
+  AnyCounter untracked_blocks;  // allocations for which the tracker had no memory
+  AnyCounter missed_frees;      // known blocks that were allocated again without a free
+  char executable[1976];
+  char provider[976];    // the library that provides the next malloc
+  char deep_bound[992];  // the first of the deep_bindings, as passed to dlopen
+  ThreadSums threads[thread_places];
+};
+static_assert(offsetof(Record, executable) == 152 && offsetof(Record, threads) == 4096 &&
+              sizeof(Record) == 20'480);
+static_assert(AnyCounter::is_always_lock_free);
+
+// --- the file ------------------------------------------------------------------------------------
+//
+// There is one for each program image in each process. It is mapped, so that it survives every way
+// for a process to end. A forked child starts a file of its own, although nobody tells it that it
+// was forked. Nothing here makes a program fail, or allocates: in a directory without write
+// permission, no file is made.
+
+constexpr int max_files_per_pid = 10'000;  // each exec in the same process uses the next number
+
+// A page that the kernel clears in every forked child, however it was forked: zero means "this
+// process has not begun yet".
+constinit std::atomic<std::atomic<unsigned char>*> fork_mark{nullptr};
+
+// Read once, since the program may change its environment and its directory, and a child could not
+// safely call the loader.
+constinit char directory[PATH_MAX]{};
+constinit const char* provider = "";
+
+bool make_fork_mark() {
+  constexpr std::size_t size = 1;  // rounded up to a page
+  void* const page =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  // Before Linux 4.14 this fails, and then a child continues in its parent's record.
+  madvise(page, size, MADV_WIPEONFORK);
+  fork_mark.store(static_cast<std::atomic<unsigned char>*>(page), std::memory_order_release);
+  return true;
+}
+
+void read_surroundings(const char* variable) {
+  const char* const wanted = secure_getenv(variable);
+  if (wanted != nullptr && *wanted != '\0') {
+    const bool is_absolute = *wanted == '/';
+    if (is_absolute || getcwd(directory, sizeof directory) != nullptr) {
+      const std::size_t length = std::strlen(directory);
+      const int needed = std::snprintf(directory + length, sizeof directory - length, "%s%s",
+                                       is_absolute ? "" : "/", wanted);
+      if (needed < 0 || static_cast<std::size_t>(needed) >= sizeof directory - length) {
+        directory[0] = '\0';
+      }
+    }
+  }
+  Dl_info info{};
+  if (dladdr(address_of_next_malloc(), &info) != 0 && info.dli_fname != nullptr) {
+    provider = info.dli_fname;
+  }
+}
+
+int create_file(char (&path)[PATH_MAX + 48]) {
+  for (int number = 0; number < max_files_per_pid; ++number) {
+    static_cast<void>(
+        std::snprintf(path, sizeof path, "%s/%d-%d.tracker", directory, getpid(), number));
+    const int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (file >= 0 || errno != EEXIST) return file;
+  }
+  return -1;
+}
+
+// Writing past the limit on file sizes would not fail but kill the program with SIGXFSZ.
+bool may_write(std::size_t size) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= size;
+}
+
+enum class Begin {
+  try_later,  // another thread does it, or libc is not ready and a later call will retry
+  first,      // the caller must create the record of this program image
+  forked      // the same, in a forked child, whose memory is a copy of its parent's
+};
+
+// Whether this process has begun: false at its first call, and at the first one of a forked child.
+bool has_begun() {
+  const std::atomic<unsigned char>* const mark = fork_mark.load(std::memory_order_acquire);
+  return mark != nullptr && mark->load(std::memory_order_relaxed) != 0;
+}
+
+// variable: the environment variable with the directory.
+//
+// Other threads may call at the same time only if they are started before the first call, but
+// pthread_create itself allocates.
+Begin begin_process(const char* variable) {
+  const bool is_first = fork_mark.load(std::memory_order_acquire) == nullptr;
+  if (is_first && environ == nullptr) return Begin::try_later;
+  if (is_first && !make_fork_mark()) return Begin::try_later;
+  unsigned char unset = 0;
+  if (!fork_mark.load(std::memory_order_relaxed)->compare_exchange_strong(unset, 1)) {
+    return Begin::try_later;
+  }
+  if (!is_first) return Begin::forked;
+  read_surroundings(variable);
+  return Begin::first;
+}
+
+// Creates DIRECTORY/PID-NUMBER.tracker with this content, and maps it shared; null if that fails.
+// Everything is written before it is mapped, so that a full disk shows here, not as a SIGBUS.
+void* map_new_file(const void* content, std::size_t size) {
+  char path[PATH_MAX + 48];
+  const int file = directory[0] != '\0' && may_write(size) ? create_file(path) : -1;
+  if (file < 0) return nullptr;
+  void* mapped = MAP_FAILED;
+  if (pwrite(file, content, size, 0) == static_cast<ssize_t>(size)) {
+    mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  close(file);
+  if (mapped == MAP_FAILED) {
+    unlink(path);
+    return nullptr;
+  }
+  return mapped;
+}
+
+// --- the record ----------------------------------------------------------------------------------
 
 // Used until there is a file, and for good if there is none.
 constinit Record record_in_memory{};
@@ -95,9 +261,11 @@ void begin_slow() {
     fresh.pid = getpid();
     fresh.parent_pid = getppid();
     fresh.knows_usable.store(knows_usable ? 1 : 0, std::memory_order_relaxed);
-    name_program(fresh.executable, sizeof fresh.executable);
-    name_provider(fresh.provider, sizeof fresh.provider);
-    auto* const file = static_cast<Record*>(map_new_file("tracker", &fresh, sizeof fresh));
+    const ssize_t length =
+        readlink("/proc/self/exe", fresh.executable, sizeof fresh.executable - 1);
+    fresh.executable[length < 0 ? 0 : length] = '\0';
+    static_cast<void>(std::snprintf(fresh.provider, sizeof fresh.provider, "%s", provider));
+    auto* const file = static_cast<Record*>(map_new_file(&fresh, sizeof fresh));
     Record* const old = record.exchange(file != nullptr ? file : &fresh, std::memory_order_acq_rel);
     if (old != &fresh) munmap(old, sizeof *old);  // the parent's, still shared with it
   }
@@ -158,18 +326,17 @@ constinit thread_local const void* newest = nullptr;
 void enter(void* block, std::uint64_t bytes) {
   Record& totals = current();
   ThreadSums& sums = mine(totals);
-  bool is_entered = false;
-  const Block earlier = enter_block(block, {bytes, own_thread()}, is_entered);
-  if (!is_entered) {
+  const std::optional<Block> earlier = enter_block(block, {bytes, own_thread()});
+  if (!earlier) {
     add(totals.untracked_blocks, 1);
-  } else if (earlier.exists() && newest == block) {  // with the size that the program wants
-    add(sums.requested_bytes, bytes - earlier.bytes);
-    change_live(totals, bytes - earlier.bytes, 0);
-    note_returned_block(block, earlier.bytes, bytes);
+  } else if (earlier->exists() && newest == block) {  // with the size that the program wants
+    add(sums.requested_bytes, bytes - earlier->bytes);
+    change_live(totals, bytes - earlier->bytes, 0);
+    note_returned_block(block, earlier->bytes, bytes);
   } else {
-    if (earlier.exists()) {  // it was freed in a way that we do not see
+    if (earlier->exists()) {  // it was freed in a way that we do not see
       add(totals.missed_frees, 1);
-      change_live(totals, -earlier.bytes, -std::uint64_t{1});
+      change_live(totals, -earlier->bytes, -std::uint64_t{1});
     }
     add(sums.allocations, 1);
     add(sums.requested_bytes, bytes);
@@ -224,8 +391,7 @@ void Call::finish_resize(void* block, std::size_t bytes) const {
   Record& totals = current();
   const bool is_refused = block == nullptr && bytes != 0;
   if (block == given_ || is_refused) {
-    bool is_entered = false;
-    enter_block(given_, {is_refused ? known_.bytes : bytes, known_.thread}, is_entered);
+    enter_block(given_, {is_refused ? known_.bytes : bytes, known_.thread});
     if (is_refused) return;
     ThreadSums& sums = mine(totals);
     add(sums.resizes, 1);

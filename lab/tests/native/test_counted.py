@@ -2,13 +2,15 @@
 ends; and the other libraries contain no trace of the counters.
 """
 
+import json
 import os
 import re
 import signal
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from counted_reports import read
 from prompt import ran
 from shared_libraries import exported_names
 
@@ -49,6 +51,22 @@ def run(name, folder, *command, status=0, shim="", **more):
     return done.stdout
 
 
+def written(folder, kind):
+    """The reports of this kind, by process and then by number: PID-10 comes after PID-9."""
+    found = folder.glob(f"*.{kind}.json")
+    ordered = sorted(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)])
+    return [json.loads(path.read_text(encoding="utf-8")) for path in ordered]
+
+
+def threads_of(folder):
+    return [thread for each in written(folder, "counters") for thread in each["threads"]]
+
+
+def blocks_of(heap_map):
+    """Rows: number, bytes, state, owner, used share."""
+    return [block for chunk in heap_map["chunks"] for block in chunk["blocks"]]
+
+
 def files(folder):
     """Their names, without the process IDs."""
     return sorted(re.sub(r"^\d+", "PID", path.name) for path in folder.iterdir())
@@ -63,25 +81,23 @@ def test_calls_are_those_that_the_tracker_counts(name, program, folder):
     calls.mkdir()
     shim = str(paths.library(tracker.LIBRARY))
     run(name, folder, program, "exchange", "500", shim=shim, TSMALLOC_TRACKER=str(calls))
-    causes = read(folder)
-    counts = causes.counts
+    counts, threads = counters.read(folder), threads_of(folder)
     (record,) = tracker.read(calls)
     assert counts["allocations"] == record.malloc + record.calloc + record.aligned >= 1500
     # libc frees null pointers when a thread ends; the tracker counts those calls.
     assert 1500 <= counts["frees"] <= record.free
-    assert len(causes.threads) == 4
+    assert len(threads) == 4
     for key, total in counts.items():
         if not key.endswith("_at_snapshot"):
-            assert sum(thread[key] for thread in causes.threads) == total, key
+            assert sum(thread[key] for thread in threads) == total, key
     # The main thread came first; the others do equal work.
-    assert [thread["allocations"] for thread in causes.threads[1:]] == [500.0] * 3
-    assert [thread["frees"] for thread in causes.threads[1:]] == [500.0] * 3
+    assert [(each["allocations"], each["frees"]) for each in threads[1:]] == [(500, 500)] * 3
 
 
 @pytest.mark.parametrize("name", CLASSIC)
 def test_splits_and_merges_explain_every_block(name, program, folder):
     run(name, folder, program, "exchange", "3000")
-    counts = read(folder).counts
+    counts = counters.read(folder)
     # Each time the heap grows, it adds one block; nothing was returned.
     assert counts["trim_calls"] == 0
     blocks = counts["growth_calls"] + counts["splits"] - counts["merges"]
@@ -102,7 +118,7 @@ def test_memory_given_back_is_counted(name, build, folder):
       return 0;
     }"""
     run(name, folder, build("give_back.c", source))
-    counts = read(folder).counts
+    counts = counters.read(folder)
     if name == allocators.ENGINE:
         assert counts["large_allocations"] == 1
         assert counts["purged_bytes"] > 60 << 20
@@ -117,22 +133,21 @@ def test_memory_given_back_is_counted(name, build, folder):
 @pytest.mark.parametrize("name", [n for n in OWN if n.startswith("nolock")])
 def test_foreign_frees_are_exact_where_blocks_know_their_thread(name, program, folder):
     run(name, folder, program, "exchange", "700")
-    assert read(folder).counts["foreign_frees"] == 3 * 700
+    assert counters.read(folder)["foreign_frees"] == 3 * 700
 
 
 def test_the_engine_counts_blocks_of_other_heaps(program, folder):
     run("tsmalloc", folder, program, "exchange", "700")
-    causes = read(folder)
-    assert causes.counts["remote_frees"] == 3 * 700
-    assert 0 < causes.counts["remote_batches_sent"] < 3 * 700
-    assert causes.counts["heaps_created"] == 4
-    assert causes.counts["slabs_created"] >= causes.counts["slabs_released"]
-    assert causes.counts["slabs_created"] > 0
+    counts = counters.read(folder)
+    assert counts["remote_frees"] == 3 * 700
+    assert 0 < counts["remote_batches_sent"] < 3 * 700
+    assert counts["heaps_created"] == 4
+    assert 0 < counts["slabs_created"] >= counts["slabs_released"]
 
 
 def test_caches_explain_every_small_request(program, folder):
     run("cached-best", folder, program, "exchange", "700")
-    counts = read(folder).counts
+    counts = counters.read(folder)
     small = counts["cache_hits"] + counts["cache_refills"]
     assert 2100 <= small <= counts["allocations"]
     assert counts["cache_refilled_blocks"] >= counts["cache_refills"]
@@ -142,24 +157,23 @@ def test_caches_explain_every_small_request(program, folder):
 def test_heaps_of_ended_threads_are_adopted(program, folder):
     for name in ("tsmalloc", "nolock-best"):
         run(name, folder, program, "threads", "20")
-    counts = read(folder).counts
+    counts = counters.read(folder)
     assert counts["adopted_heaps"] == 2 * 19
     assert counts["heaps_created"] == 2 * 2
 
 
 def test_threads_without_numbers_of_their_own_share_some(program, folder):
     run("lock-best", folder, program, "threads", "1500")
-    causes = read(folder)
-    assert len(causes.threads) == 1024
-    assert causes.threads[-2]["frees"] == 1
-    assert causes.threads[-1]["frees"] == 1500 - 1022
-    assert sum(thread["frees"] for thread in causes.threads) == causes.counts["frees"]
+    frees = [thread["frees"] for thread in threads_of(folder)]
+    assert len(frees) == 1024
+    assert frees[-2:] == [1, 1500 - 1022]
+    assert sum(frees) == counters.read(folder)["frees"]
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_strategy_has_its_own_counts_alone(name, program, folder):
     run(name, folder, program, "end", "exit")
-    counts = set(read(folder).counts)
+    counts = set(counters.read(folder))
     strategy = name.split("-", maxsplit=1)[0]
     own = {
         "foreign_frees": {"nolock"},
@@ -195,9 +209,8 @@ def test_a_strategy_has_its_own_counts_alone(name, program, folder):
 def test_every_process_reports_what_it_did_itself(name, way, frees, program, folder):
     run(name, folder, program, "end", way)
     assert files(folder) == ["PID.counters.json"] * len(frees)
-    causes = read(folder)
-    assert sorted(thread["frees"] for thread in causes.threads) == frees
-    assert causes.counts["frees"] == sum(frees)
+    assert sorted(thread["frees"] for thread in threads_of(folder)) == frees
+    assert counters.read(folder)["frees"] == sum(frees)
 
 
 @pytest.mark.parametrize("name", LIFE_CYCLES)
@@ -205,10 +218,9 @@ def test_cancelled_threads_write_and_killed_ones_do_not(name, program, folder):
     run(name, folder, program, "end", "kill", status=-signal.SIGKILL)
     assert files(folder) == []
     run(name, folder, program, "end", "cancelled")
-    causes = read(folder)
-    assert causes.counts["frees"] >= 1
-    (heap_map,) = causes.maps
-    assert heap_map.label == "cancelled"
+    assert counters.read(folder)["frees"] >= 1
+    (heap_map,) = written(folder, "map")
+    assert heap_map["label"] == "cancelled"
     assert [name for name in files(folder) if "unfinished" in name] == []
 
 
@@ -225,7 +237,7 @@ def test_a_shell_and_what_it_starts(folder):
     run("lockfree-first", folder, "/bin/sh", "-c", "(: ; true); /bin/ls / > /dev/null; true")
     # The shell itself, which ends with _exit, its subshell and ls.
     assert len(files(folder)) >= 2
-    assert read(folder).counts["allocations"] > 0
+    assert counters.read(folder)["allocations"] > 0
 
 
 def test_folders_that_cannot_be_written_to_or_are_relative(program, folder):
@@ -247,7 +259,7 @@ def test_the_very_last_calls_are_counted(build, folder):
       return atexit(at_exit);
     }"""
     run("lock-best", folder, build("last_calls.c", source))
-    assert read(folder).counts["frees"] == 3
+    assert counters.read(folder)["frees"] == 3
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -256,48 +268,48 @@ def test_the_very_last_calls_are_counted(build, folder):
 @pytest.mark.parametrize("name", CLASSIC)
 def test_a_picture_shows_every_block(name, program, folder):
     run(name, folder, program, "alternate", "4000")
-    causes = read(folder)
-    (heap_map,) = causes.maps
-    assert heap_map.label == 'half "free"\n'
-    assert heap_map.total_chunks == len(heap_map.chunks) >= 1
-    assert 2000 <= heap_map.pieces("used") <= 2020
-    idle = heap_map.pieces("free") + heap_map.pieces("cached")
-    assert idle == causes.counts["free_blocks_at_snapshot"] >= 2000
-    if name.startswith("cached"):
-        assert heap_map.pieces("cached") > 0
-    for chunk in heap_map.chunks:
-        assert sum(block.bytes for block in chunk.blocks) == chunk.bytes
-        for before, after in zip(chunk.blocks, chunk.blocks[1:], strict=False):
-            assert (before.state, before.owner) != (after.state, after.owner)
+    counts = counters.read(folder)
+    (heap_map,) = written(folder, "map")
+    chunks = heap_map["chunks"]
+    assert heap_map["label"] == 'half "free"\n'
+    assert heap_map["total_chunks"] == len(chunks) >= 1
+    pieces = Counter()
+    for number, _, state, *_ in blocks_of(heap_map):
+        pieces[state] += number
+    assert 2000 <= pieces["used"] <= 2020
+    assert pieces["free"] + pieces["cached"] == counts["free_blocks_at_snapshot"] >= 2000
+    assert (pieces["cached"] > 0) == name.startswith("cached")
+    for chunk in chunks:
+        assert sum(block[1] for block in chunk["blocks"]) == chunk["bytes"]
+        assert all(before[2:4] != after[2:4] for before, after in pairwise(chunk["blocks"]))
     # The whole segment except the headers of chunks.
-    drawn = sum(chunk.bytes for chunk in heap_map.chunks)
-    segment = causes.counts["segment_bytes_at_snapshot"]
-    assert segment - 64 * len(heap_map.chunks) <= drawn <= segment
+    drawn = sum(chunk["bytes"] for chunk in chunks)
+    segment = counts["segment_bytes_at_snapshot"]
+    assert segment - 64 * len(chunks) <= drawn <= segment
 
 
 def test_the_engine_shows_how_full_its_slabs_are(program, folder):
     run("tsmalloc", folder, program, "alternate", "40000")
-    (heap_map,) = read(folder).maps
-    (chunk,) = heap_map.chunks
-    slabs = [block for block in chunk.blocks if block.state == "mixed"]
-    used = sum(slab.used_share * slab.bytes for slab in slabs)
+    (heap_map,) = written(folder, "map")
+    slabs = [block for block in blocks_of(heap_map) if block[2] == "mixed"]
+    used = sum(size * share for _, size, _, _, share in slabs)
     # Half of 40,000 blocks of 48 bytes, and the blocks in the thread's bin.
     assert 20_000 * 48 * 0.98 <= used <= 20_000 * 48 * 1.1
-    assert {slab.owner for slab in slabs} == {1}
+    assert {slab[3] for slab in slabs} == {1}
 
 
 @pytest.mark.parametrize("name", ["lock-best", "cached-first", "lockfree-best"])
 def test_a_picture_of_many_blocks_is_coarse_and_whole(name, program, folder):
     run(name, folder, program, "alternate", "200000")
-    causes = read(folder)
-    (heap_map,) = causes.maps
-    assert not heap_map.truncated
-    runs = [block for chunk in heap_map.chunks for block in chunk.blocks]
+    (heap_map,) = written(folder, "map")
+    assert not heap_map["truncated"]
+    runs = blocks_of(heap_map)
     assert 1000 < len(runs) <= MAX_RUNS
-    drawn = sum(run.bytes for run in runs)
-    assert drawn >= causes.counts["segment_bytes_at_snapshot"] - 64 * heap_map.total_chunks
+    headers = 64 * heap_map["total_chunks"]
+    drawn = sum(run[1] for run in runs)
+    assert drawn >= counters.read(folder)["segment_bytes_at_snapshot"] - headers
     # 100,000 blocks of 48 bytes are in use.
-    used = sum(run.used_share * run.bytes for run in runs)
+    used = sum(size * share for _, size, _, _, share in runs)
     assert used == pytest.approx(100_000 * 48, rel=0.02)
 
 
@@ -311,7 +323,7 @@ def test_a_picture_of_many_blocks_is_coarse_and_whole(name, program, folder):
 )
 def test_pictures_of_a_busy_heap_harm_nobody(name, program, folder):
     run(name, folder, program, "busy", "5")
-    heap_maps = read(folder).maps
+    heap_maps = written(folder, "map")
     # While other threads are in the heap, some strategies cannot always draw it.
     assert len(heap_maps) <= 5
     if name.startswith(("lock-", "rwlock", "arenas", "tsmalloc")):

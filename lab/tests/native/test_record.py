@@ -1,27 +1,180 @@
 """The recorder: all of a program's calls to its allocator are in the trace, whatever it does.
 
 Traces are compared with the programs' own counts, minus those of an idle run (the loader and the
-run-time library). Traces of real programs are compared with the tracker's counts in the same run.
+run-time library), so every event is examined. Traces of real programs are compared with the
+tracker's counts in the same run.
 """
 
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import shim_programs as programs
 from prompt import is_alive, ran, wait_until
-from recorder_fixtures import MAKES, finish_record, kill_record, read_events, start_record
 from refusals import mentions
 from shim_programs import ALLOCATORS, FUNCTIONS, REAL_PROGRAMS, early_and_late, library_of, under
 
 from tsmlab import paths, tracker
-from tsmlab.traces.files import read_whole_trace
+from tsmlab.traces import files
+
+MAKES = ("malloc", "calloc", "aligned")
+
+
+class Event(NamedTuple):
+    time_ns: int
+    thread: int
+    kind: str
+    slot: int  # of the object; for thread_begin the creator, for fork the child's image
+    size: int
+    alignment: int | None
+
+
+@dataclass
+class Image:
+    """The events of one image, and what `record` reported about it."""
+
+    said: dict[str, Any]
+    events: list[Event]
+    inherited: dict[int, int]  # slot: bytes
+    live: dict[int, int] = field(default_factory=dict)
+    forks: dict[int, dict[int, int]] = field(default_factory=dict)  # child: inherited objects
+
+    def __post_init__(self):
+        """Follows the events, each of which must be possible."""
+        self.live = dict(self.inherited)
+        threads = {0}
+        born = 1
+        for event in self.events:
+            if event.kind == "thread_begin":
+                assert event.thread == born > event.slot
+                born += 1
+                threads.add(event.thread)
+            assert event.thread in threads, event
+            if event.kind == "thread_end":
+                threads.remove(event.thread)
+            if event.kind in MAKES:
+                assert event.slot not in self.live
+            if event.kind in (*MAKES, "realloc"):
+                assert event.kind != "realloc" or event.slot in self.live
+                self.live[event.slot] = event.size
+            elif event.kind == "free":
+                del self.live[event.slot]
+            elif event.kind == "fork":
+                self.forks[event.slot] = dict(self.live)
+        assert len(self.events) == self.said["events"]
+        assert born == self.said["threads"]
+
+    def __getitem__(self, name):
+        return self.said[name]
+
+    @property
+    def live_bytes(self):
+        return sum(self.live.values())
+
+    def counts(self):
+        return Counter(event.kind for event in self.events)
+
+    def sizes(self, *kinds):
+        return Counter(event.size for event in self.events if event.kind in kinds)
+
+    def requested(self):
+        """Bytes of all successful requests."""
+        return sum(size * n for size, n in self.sizes(*MAKES, "realloc").items())
+
+    def by_thread(self, kind):
+        return Counter(event.thread for event in self.events if event.kind == kind)
+
+
+@dataclass
+class Recorded:
+    """One run of `record`."""
+
+    status: int
+    stderr: str
+    answer: dict[str, Any]
+    images: list[Image]
+
+    @property
+    def only(self):
+        [image] = self.images
+        return image
+
+    @property
+    def unrecorded(self):
+        return [each["program"] for each in self.answer["unrecorded"]]
+
+    def of(self, program):
+        return [image for image in self.images if image["program"] == Path(program).name[:127]]
+
+
+def read_events(trace):
+    """The events of a whole trace, by image."""
+    found: dict[int, list[Event]] = {}
+    for kind, image, first, events in files.chunks(trace):
+        if kind != files.EVENTS:
+            continue
+        own = found.setdefault(image, [])
+        assert first == len(own)
+        for time_ns, size, site, slot, _, thread, number, log2, reserved in events.tolist():
+            name = files.KINDS[number]
+            assert site == reserved == 0
+            assert log2 == 0 or name == "aligned"
+            alignment = 1 << log2 if name == "aligned" else None
+            own.append(Event(time_ns, thread, name, slot, size, alignment))
+    return found
+
+
+def read_images(trace, said):
+    """The images of a whole trace. said: what `record` reported about them."""
+    events = read_events(trace) if any(each["events"] for each in said) else {}
+    images: list[Image] = []
+    for each in said:
+        inherited: dict[int, int] = {}
+        if each["birth"] == "fork" and each["parent"] is not None:
+            parent = next(i for i in images if i["image"] == each["parent"])
+            inherited = parent.forks.get(each["image"], {})
+        images.append(Image(each, events.get(each["image"], []), inherited))
+    return images
+
+
+def start_record(trace, command, *options, environment=None, stdout=Path(os.devnull), answer=None):
+    """Starts `record`, which writes its line to `answer`, or else next to the trace."""
+    output = ["--output", answer or trace.with_suffix(".json")]
+    arguments = [paths.tool("record"), "-o", trace, *output, "--stdout", stdout, *options]
+    return subprocess.Popen(
+        [*map(str, arguments), "--", *map(str, command)],
+        env=dict(os.environ) | dict(environment or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish_record(process, trace):
+    _, stderr = process.communicate(timeout=120)
+    line = json.loads(trace.with_suffix(".json").read_text()) if process.returncode == 0 else {}
+    images = read_images(trace, line["images"]) if line.get("images") else []
+    return Recorded(process.returncode, stderr, line, images)
+
+
+def kill_record(process):
+    """The processes that it started may survive, and hold its pipes open."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        assert pipe
+        pipe.close()
+
 
 NO_ODDITIES = dict.fromkeys(
     ("unknown_frees", "unknown_resizes", "missed_frees", "unfinished_resizes", "lost_events"), 0
@@ -275,7 +428,7 @@ class TestThreads:
         }
         """
         image = record([build("record-births.c", source, "-pthread")]).only
-        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        births = {e.thread: e.slot for e in image.events if e.kind == "thread_begin"}
         assert births == {1: 0, 2: 1, 3: 1, 4: 0, 5: 0}
         by_size = {e.size: e.thread for e in image.events if e.kind == "malloc" and e.size > 5000}
         assert by_size == {5001: 2, 5002: 3, 5003: 1, 5004: 4}
@@ -305,7 +458,7 @@ class TestThreads:
         late = [e for e in image.events if e.size in range(6001, 6005)]
         assert [e.size for e in late] == [6001, 6002, 6003, 6004]
         # Events after the end belong to another thread, whose creator is the one that has ended.
-        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        births = {e.thread: e.slot for e in image.events if e.kind == "thread_begin"}
         assert births in ({1: 0}, {1: 0, 2: 1}, {1: 0, 2: 1, 3: 2})
         assert late[0].thread == 1
         assert oddities(image) == NO_ODDITIES
@@ -326,7 +479,7 @@ class TestThreads:
         """
         image = record([build("record-timer.c", source, "-pthread", "-lrt")]).only
         [event] = [e for e in image.events if e.size == 4444]
-        births = {e.thread: e.object for e in image.events if e.kind == "thread_begin"}
+        births = {e.thread: e.slot for e in image.events if e.kind == "thread_begin"}
         assert event.thread in births
         assert births[event.thread] == 0
 
@@ -641,27 +794,24 @@ class TestEnds:
     def wait_for_bytes(self, trace, least):
         wait_until(lambda: trace.exists() and trace.stat().st_size > least)
 
-    def test_interrupted(self, build, trace):
-        process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
+    @pytest.mark.parametrize("way", ["interrupted", "timed_out"])
+    def test_interrupted_or_timed_out(self, build, trace, way):
+        options = ["--timeout", "0.3"] if way == "timed_out" else []
+        process = start_record(trace, [build("record-endless.c", self.ENDLESS)], *options)
         self.wait_for_bytes(trace, 1000)
-        process.send_signal(signal.SIGINT)
+        if way == "interrupted":
+            process.send_signal(signal.SIGINT)
         recorded = finish_record(process, trace)
-        assert recorded.answer["interrupted"]
+        assert recorded.answer[way]
         assert recorded.only.sizes("malloc")[99] > 100
         assert recorded.only["end"] == "killed"
-
-    def test_timeout(self, build, trace):
-        program = build("record-endless.c", self.ENDLESS)
-        recorded = finish_record(start_record(trace, [program], "--timeout", "0.3"), trace)
-        assert recorded.answer["timed_out"]
-        assert recorded.only.sizes("malloc")[99] > 100
 
     def test_recorder_killed(self, build, trace):
         shm = Path("/dev/shm")
         process = start_record(trace, [build("record-endless.c", self.ENDLESS)])
         self.wait_for_bytes(trace, 2000)
         kill_record(process)
-        assert not read_whole_trace(trace).is_finished
+        assert not files.read_whole_trace(trace).is_finished
         assert sum(each.kind == "malloc" for each in read_events(trace)[0]) > 100
         # The next recorder removes what it left in memory.
         left = {path.name for path in shm.glob("tsmalloc-record-*")}
@@ -780,6 +930,8 @@ class TestAgainstTheTracker:
                 assert kinds["calloc"] <= counted.calloc
             assert compared
             assert recorded.unrecorded == []
+            (trace,) = tmp_path.glob("*.tstrace")
+            ran(paths.tool("replay"), "--verify", trace, status=0)  # checks slots and generations
 
         return run
 
@@ -801,12 +953,6 @@ class TestAgainstTheTracker:
         if shutil.which(command[0]) is None:
             pytest.skip(f"{command[0]} is not installed")
         compare(command, allocator)
-
-    @pytest.mark.parametrize("allocator", ["", "jemalloc", "tsmalloc", "lock-best"])
-    def test_sixteen_threads(self, compare, build, allocator):
-        compare(
-            [build("record-producers.c", programs.PRODUCERS, "-pthread"), "16", "3000"], allocator
-        )
 
     def test_shells_that_fork(self, compare):
         compare(REAL_PROGRAMS[-1])

@@ -1,6 +1,5 @@
-"""The program `trace`: its output, and its exit status.
-
-The format itself is tested in C++ (trace/).
+"""The program `trace`: its output, and its exit status (the format itself is tested in C++). And
+the corpus in lab/traces/: complete, small, and as its README describes each trace.
 """
 
 import json
@@ -17,8 +16,12 @@ from refusals import mentions, refused
 
 from tsmlab import paths
 from tsmlab.traces import files
+from tsmlab.traces.analysis import analyse
 
-FORKS = paths.data_dir() / "traces" / "forks.tstrace"
+FOLDER = paths.data_dir() / "traces"
+TRACES = sorted(FOLDER.glob("*.tstrace"))
+MAX_BYTES = 600_000
+FORKS = FOLDER / "forks.tstrace"
 
 
 def trace(*arguments, status=0):
@@ -68,6 +71,7 @@ def test_what_cannot_be_read_has_a_remedy(tmp_path, command):
     broken = {
         "foreign": b"not a trace\n" * 100,
         "empty": b"",
+        "older": b"\x89TST\r\n\x1a\n old",
         "cut": whole[: len(whole) // 2],
         "flipped": whole[:-40] + bytes([whole[-40] ^ 8]) + whole[-39:],
     }
@@ -82,8 +86,9 @@ def test_what_cannot_be_read_has_a_remedy(tmp_path, command):
                 files.read_whole_trace(file)
             else:
                 list(files.chunks(file))
-        assert "record" in caught.value.remedy
+        assert "record" in caught.value.remedy.lower()
     assert "No such file" in trace(command, "/none", status=1).stderr
+    assert "not a regular file" in trace(command, "/tmp", status=1).stderr
 
 
 def test_usage():
@@ -102,3 +107,98 @@ def test_a_full_disk_is_an_error_and_a_reader_that_has_enough_is_none():
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+# --- the corpus -----------------------------------------------------------------------------------
+
+
+def described():
+    """The traces in the README's table, with their events."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `(\w+)` \|.*\| ([\d,]+) \|[^|]*\|$", text)
+    return {name: int(events.replace(",", "")) for name, events in rows}
+
+
+def test_the_readme_lists_each():
+    assert sorted(described()) == [trace.stem for trace in TRACES]
+    assert len(TRACES) >= 8
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace.stem)
+class TestTrace:
+    def test_it_is_whole_and_small_and_its_analysis_adds_up(self, trace):
+        assert trace.stat().st_size <= MAX_BYTES
+        contents = files.read_whole_trace(trace)
+        assert contents.is_finished
+        assert sum(image.events for image in contents.images) == described()[trace.stem]
+        found = analyse(trace)
+        allocated, freed = found.amount("allocations"), found.amount("frees")
+        assert allocated.objects == freed.objects + found.left_own.objects
+        assert max(point.highest_bytes for point in found.curve) == found.peak.bytes
+        assert sum(bucket.at_peak_bytes for bucket in found.buckets) == found.peak.bytes
+        assert sum(bucket.allocations for bucket in found.buckets) == allocated.objects
+        assert sum(bucket.allocated_bytes for bucket in found.buckets) == allocated.bytes
+        assert found.is_finished
+
+    @pytest.mark.parametrize("schedule", ["asap", "recorded", "stride"])
+    def test_it_is_replayed(self, trace, schedule):
+        """redis has threads that make no calls, and therefore no turn in the recorded order."""
+        done = ran(paths.tool("replay"), "--schedule", schedule, trace, status=0)
+        assert json.loads(done.stdout)["matches"]
+
+
+@pytest.mark.parametrize(
+    "name", ["git", *(pytest.param(name, marks=pytest.mark.long) for name in ("perl", "sqlite3"))]
+)
+def test_the_bound_of_memory_can_be_attained(name):
+    """With the whole future known, objects can be placed within 2% of the most live bytes: the
+    lower bound of `replay` is almost attainable. First the objects alive at the peak, side by side
+    in the order of their births; then the others, the largest first, each at the lowest address
+    that is free for its whole life."""
+    begins, ends, sizes = objects_of(FOLDER / f"{name}.tstrace")
+    live = np.zeros(max(ends) + 1, dtype=np.int64)
+    np.add.at(live, begins, sizes)
+    np.add.at(live, ends, -sizes)
+    peak = int(np.argmax(np.cumsum(live)))
+    bound = int(np.cumsum(live)[peak])
+    at_peak = (begins <= peak) & (ends > peak)
+    addresses = np.full(len(sizes), -1, dtype=np.int64)
+    addresses[at_peak] = np.cumsum(sizes[at_peak]) - sizes[at_peak]
+    placed = list(np.flatnonzero(at_peak))
+    others = list(np.flatnonzero(~at_peak))
+    others.sort(key=lambda i: (-sizes[i], begins[i]))
+    known = np.array(placed + others)
+    for count, one in enumerate(others, start=len(placed)):
+        before = known[:count]
+        met = before[(begins[before] < ends[one]) & (ends[before] > begins[one])]
+        met = met[np.argsort(addresses[met])]
+        tops = np.concatenate([[0], np.maximum.accumulate(addresses[met] + sizes[met])])
+        room = np.concatenate([addresses[met], [1 << 60]]) - tops
+        addresses[one] = tops[int(np.argmax(room >= sizes[one]))]
+    assert int(np.max(addresses + sizes)) <= 1.02 * bound + 4096
+
+
+def objects_of(trace):
+    """Begin and end, in events, and the size rounded up to 16 of each object; a resize starts a new
+    object."""
+    begins: list[int] = []
+    ends: list[int] = []
+    sizes: list[int] = []
+    live: dict[int, int] = {}  # by slot
+    number = 0
+    for event in np.concatenate([events for _, _, _, events in files.chunks(trace)]):
+        number += 1
+        kind, slot = int(event["kind"]), int(event["slot"])
+        if kind in (files.FREE, files.REALLOC):
+            ends[live.pop(slot)] = number
+        if kind <= files.REALLOC:
+            live[slot] = len(begins)
+            begins.append(number)
+            ends.append(-1)
+            sizes.append(max(16, -(-int(event["size"]) // 16) * 16))
+    last = number + 1
+    return (
+        np.array(begins),
+        np.array([last if end < 0 else end for end in ends]),
+        np.array(sizes, dtype=np.int64),
+    )
