@@ -2,7 +2,6 @@
 // large request.
 #include "core/address_range.h"
 
-
 #include "core/page_map.h"
 #include "unit/engine/fresh_engine.h"
 
