@@ -142,7 +142,7 @@ ALL = (
             "tests_misuse",
         ),
         r"^(programs|conformance|[A-Z]).*[.-](tsmalloc|secure|best|linked)$"
-        r"|^(link|footprint|StaticLink|Hardened|FullMemory.inside)"
+        r"|^(link|footprint|StaticLink|Hardened)"
         r"|^fuzz\.|" + LEVEL_3_TESTS,
     ),
     Build("asan"),

@@ -91,54 +91,6 @@ COUNTED = {
     "write": "the file of the counts",
 }
 
-# Imports of the lab's own libraries, which are preloaded before any malloc: not for users'
-# programs.
-SHIMS = {
-    "_ITM_deregisterTMCloneTable": "start-up files",
-    "_ITM_registerTMCloneTable": "start-up files",
-    "__cxa_finalize": "start-up files",
-    "__gmon_start__": "start-up files",
-    "__environ": "the options",
-    "__errno_location": "kept around their own calls",
-    "__progname": "the name of a recording",
-    "__register_atfork": "recordings of children",
-    "abort": "an error of the shim itself",
-    "clock_gettime": "times of events",
-    "close": "their files",
-    "dladdr": "which library is the malloc below",
-    "dlerror": "the malloc below",
-    "dlopen": "the malloc below",
-    "dlsym": "the malloc below",
-    "environ": "the options",
-    "getcwd": "their files",
-    "getpid": "the names of their files",
-    "getppid": "the names of their files",
-    "getrlimit": "room for their files",
-    "lseek": "their files",
-    "madvise": "their own memory",
-    "memccpy": "paths",
-    "memcmp": "events",
-    "memcpy": "events",
-    "memset": "counts",
-    "mmap": "their own memory",
-    "munmap": "their own memory",
-    "open": "their files",
-    "program_invocation_short_name": "the name of a recording",
-    "pthread_key_create": "threads' ends",
-    "pthread_setspecific": "threads' ends",
-    "pwrite": "their files",
-    "readlink": "the program's path",
-    "secure_getenv": "the options",
-    "snprintf": "the names of their files",
-    "strcmp": "paths",
-    "strlen": "paths",
-    "strncpy": "paths",
-    "strrchr": "paths",
-    "syscall": "the thread's number",
-    "unlink": "their files",
-    "write": "their messages",
-}
-
 
 def imports(library: Path) -> set[str]:
     """The undefined dynamic symbols of a library, without versions."""
@@ -154,9 +106,6 @@ def short_name(library: Path) -> str:
 
 def kind_of(library: Path) -> tuple[dict[str, str], ...]:
     """The lists that apply to a library."""
-    shims = ("libtsmalloc-tracker.", "libtsmalloc-record.")
-    if library.name.startswith(shims):
-        return (SHIMS,)
     return (DROP_IN, COUNTED) if library.parent.name == "counted" else (DROP_IN,)
 
 
@@ -171,7 +120,7 @@ def faults(libraries: Iterable[Path]) -> Iterable[str]:
             used.setdefault(id(allowed), set()).update(found)
         if surplus := found.difference(*lists):
             yield f"{name} imports {', '.join(sorted(surplus))}, without a reason here"
-    for name, allowed in (("DROP_IN", DROP_IN), ("COUNTED", COUNTED), ("SHIMS", SHIMS)):
+    for name, allowed in (("DROP_IN", DROP_IN), ("COUNTED", COUNTED)):
         if id(allowed) in used and (unused := allowed.keys() - used[id(allowed)]):
             yield f"no library imports {', '.join(sorted(unused))} any more: remove from {name}"
 

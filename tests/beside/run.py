@@ -36,6 +36,7 @@ from pathlib import Path
 from imports import imports
 
 HERE = Path(__file__).resolve().parent
+BUILT = HERE.parents[1] / "build" / "release" / "beside"
 SKIPPED = 77  # the exit status that CMake treats as a skipped test
 
 # Imports that are not hooked, each with its reason.
@@ -149,14 +150,6 @@ def build_hooks(names: Sequence[str], compiler: str, folder: Path) -> Path:
     return library
 
 
-def build_program(name: str, compiler: str, folder: Path) -> Path:
-    """Compiles a program unless CMake has."""
-    program = folder / name
-    command = [compiler, *COMPILER_OPTIONS, f"-I{HERE.parent}", str(HERE / f"{name}.c")]
-    subprocess.run([*command, "-o", program, "-ldl"], check=True)
-    return program
-
-
 def stacks_of(group: int) -> str:
     """The stacks of all threads in a process group."""
     found = []
@@ -208,14 +201,14 @@ class Bench:
     """What runs need: the programs, the hooks, and the time limit."""
 
     hooks: Path
-    programs: dict[str, Path]
+    programs: Path
     seconds: float
     stacks: bool
     is_brief: bool
 
     def run(self, case: Case) -> Ended:
         """Runs a case."""
-        command: list[str | Path] = [self.programs[case.program]]
+        command: list[str | Path] = [self.programs / case.program]
         variables = dict(OPTIONS[case.options])
         preloaded = [case.library] if case.library else []
         if case.program == "strict":
@@ -279,7 +272,7 @@ def parse() -> argparse.Namespace:
     add("--stacks", action="store_true", help="where the threads of a hang are, by gdb")
     add("--most-faults", type=int, default=10, help="stop after so many; default: 10")
     add("--brief", action="store_true", help="less of everything")
-    add("--programs", type=Path, metavar="FOLDER", help="where the programs are; default: compile")
+    add("--programs", type=Path, default=BUILT, help="their folder; default: build/release/beside")
     add("--cc", default="cc", help="the compiler of the hooks")
     arguments = parser.parse_args()
     arguments.lib = [None if lib == "none" else Path(lib).absolute() for lib in arguments.lib]
@@ -295,14 +288,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         names = hooked(filter(None, arguments.lib))
-        programs = {
-            name: arguments.programs / name
-            if arguments.programs
-            else build_program(name, arguments.cc, folder)
-            for name in arguments.program or PROGRAMS
-        }
         hooks = build_hooks(names, arguments.cc, folder)
-        bench = Bench(hooks, programs, arguments.timeout, arguments.stacks, arguments.brief)
+        bench = Bench(
+            hooks, arguments.programs, arguments.timeout, arguments.stacks, arguments.brief
+        )
         faults = runs = 0
         with ThreadPoolExecutor(arguments.jobs) as pool:
             todo = list(cases(arguments, names))

@@ -8,10 +8,8 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -303,6 +301,8 @@ CHECK("ts_block_of finds the block of any address") {
   EXPECT(ts_block_of(NULL, &block, &pages) == 0, "of null");
   EXPECT(ts_block_of(opaque_pointer((void*)SIZE_MAX), NULL, NULL) == 0, "of the last address");
   EXPECT(block.size == (size_t)0x5a5a5a5a5a5a5a5a, "what failed wrote something");
+  EXPECT(ts_owns(NULL) == 0 && ts_owns(&variable) == 0, "a variable");
+  EXPECT(ts_owns(opaque_pointer((void*)(SIZE_MAX - 15))) == 0, "the last address");
   if (!is_engine()) return;
   uint64_t random = 9;
   for (int i = 0; i < 500; ++i) {
@@ -330,16 +330,6 @@ CHECK("ts_block_of finds the block of any address") {
       EXPECT(block.state != TSMALLOC_USED, "a freed block is in use");
     EXPECT(ts_owns(p) == 0, "a freed block is owned");
   }
-}
-
-CHECK("ts_owns knows blocks alone") {
-  void* const mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(mapped != MAP_FAILED, "mmap");
-  static char variable[64];
-  EXPECT(ts_owns(NULL) == 0 && ts_owns(variable) == 0 && ts_owns(&variable) == 0, "a variable");
-  EXPECT(ts_owns(mapped) == 0, "a mapping");
-  EXPECT(ts_owns(opaque_pointer((void*)(SIZE_MAX - 15))) == 0, "the last address");
-  munmap(mapped, 4096);
 }
 
 // ---- visits ----
@@ -488,20 +478,4 @@ CHECK("questions while other threads go on") {
   is_done = 1;
   join_threads(thread, COUNT_OF(thread));
   free(own);
-}
-
-CHECK("the child of a fork visits its blocks") {
-  is_in_order = is_engine();
-  void* const block = malloc(5000);
-  const pid_t child = fork();
-  if (child == 0) {
-    Sums sums = {0, 0, 0, block, -1, 0, NULL};
-    const int result = ts_visit(TSMALLOC_BLOCKS, add_piece, &sums);
-    const bool is_right =
-        ts_available() ? result == 0 && sums.wanted_state == TSMALLOC_USED : result == -1;
-    _exit(is_right ? 0 : 1);
-  }
-  const int status = status_of(child);
-  EXPECT(status == 0, "the child ended with %d", status);
-  free(block);
 }

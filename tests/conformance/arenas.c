@@ -1,26 +1,21 @@
 // tsmalloc/arena.h: arenas and scopes, in a program whose parts know nothing of them. In libraries
 // without arenas, and without any library, each function reports that. arenas_cxx.cpp tests the
 // same for C++; the oracle of fuzz/arena_operations.cpp nests scopes, frees blocks in other threads
-// and ends threads in scopes.
+// and ends threads in scopes; unit/engine/arenas_test.cpp forks.
 //
 // ARENAS_EXPECTED tells whether there are any: 1 or 0. If it is unset, the dynamic linker decides.
 #include <tsmalloc/arena.h>
 // First, to show that the header needs no other.
+#include <errno.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 
-static bool are_expected(void) {
-  const char* const expected = getenv("ARENAS_EXPECTED");
-  if (expected != NULL) return strcmp(expected, "1") == 0;
-  return find_function("ts_scope_enter") != NULL;
-}
+static bool are_expected(void) { return is_expected("ARENAS_EXPECTED", "ts_scope_enter"); }
 
 static ts_arena* new_arena(void) {
   if (!are_expected()) skip_check("no arenas");
@@ -36,103 +31,40 @@ static struct ts_arena_usage usage_of(ts_arena* arena) {
   return usage;
 }
 
-// ---- a parser that knows malloc and free ----
-
-// A value in parentheses, such as (a (bc d) e): atoms and lists. Each node is a block, each atom's
-// text another, and the texts of all atoms are also collected in a buffer that grows.
-typedef struct Node {
-  struct Node* next;
-  struct Node* first;
-  char* text;
-} Node;
-
-typedef struct Parser {
-  const char* at;
-  char* all;
-  size_t length;
-} Parser;
-
-static Node* parse_values(Parser* parser) {
-  Node* first = NULL;
-  Node** end = &first;
-  while (*parser->at != '\0' && *parser->at != ')') {
-    if (*parser->at == ' ') {
-      ++parser->at;
-      continue;
-    }
-    Node* const node = calloc(1, sizeof *node);
-    if (node == NULL) break;
-    if (*parser->at == '(') {
-      ++parser->at;
-      node->first = parse_values(parser);
-      if (*parser->at == ')') ++parser->at;
-    } else {
-      const size_t length = strcspn(parser->at, " ()");
-      node->text = strndup(parser->at, length);
-      char* const all = realloc(parser->all, parser->length + length + 1);
-      if (all != NULL) {
-        memcpy(all + parser->length, parser->at, length);
-        parser->all = all;
-        parser->length += length;
-        all[parser->length] = '\0';
-      }
-      parser->at += length;
-    }
-    *end = node;
-    end = &node->next;
+// By functions of libc that know nothing of arenas; returns how many bytes at least.
+static size_t use_libc(char** texts, size_t count) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) {
+    REQUIRE(asprintf(&texts[i], "text %zu", i) > 0, "asprintf");
+    bytes += strlen(texts[i]);
+    if (i % 3 != 0) continue;
+    char* const copy = strdup(texts[i]);
+    free(texts[i]);
+    texts[i] = realloc(copy, 1000);
+    REQUIRE(texts[i] != NULL, "null");
+    bytes += 900;
   }
-  return first;
+  return bytes;
 }
 
-static size_t count(const Node* node) {
-  size_t nodes = 0;
-  for (; node != NULL; node = node->next) nodes += 1 + count(node->first);
-  return nodes;
-}
-
-static void free_values(Node* node) {
-  while (node != NULL) {
-    Node* const next = node->next;
-    free_values(node->first);
-    free(node->text);
-    free(node);
-    node = next;
-  }
-}
-
-enum { values = 30000 };
-
-static char* long_text(void) {
-  char* const text = malloc(values * (size_t)12 + 1);
-  REQUIRE(text != NULL, "null");
-  char* at = text;
-  for (int i = 0; i < values; ++i) at += sprintf(at, "(a%d b) ", i);
-  return text;
-}
-
-CHECK("a parser that knows nothing of it allocates in an arena") {
+CHECK("libc, which knows nothing of it, allocates in an arena") {
   ts_arena* const arena = new_arena();
-  char* const text = long_text();
+  static char* texts[30000];
   for (int round = 0; round < 5; ++round) {
-    Parser parser = {text, NULL, 0};
     EXPECT(ts_scope_enter(arena) == 0, "round %d", round);
-    Node* const parsed = parse_values(&parser);
+    const size_t bytes = use_libc(texts, COUNT_OF(texts));
     EXPECT(ts_scope_leave() == 0, "round %d", round);
-    EXPECT(count(parsed) == 3 * (size_t)values, "%zu nodes", count(parsed));
     const struct ts_arena_usage usage = usage_of(arena);
-    EXPECT(usage.used_bytes >= count(parsed) * sizeof(Node) + parser.length, "%zu bytes are used",
-           usage.used_bytes);
+    EXPECT(usage.used_bytes >= bytes, "%zu bytes are used", usage.used_bytes);
     EXPECT(usage.slab_bytes + usage.large_bytes >= usage.used_bytes, "%zu + %zu < %zu",
            usage.slab_bytes, usage.large_bytes, usage.used_bytes);
     if (round % 2 == 0) {  // by hand, outside of the scope
-      free_values(parsed);
-      free(parser.all);
+      for (size_t i = 0; i < COUNT_OF(texts); ++i) free(texts[i]);
       EXPECT(usage_of(arena).used_bytes == 0, "%zu bytes are used", usage_of(arena).used_bytes);
     }
     EXPECT(ts_arena_reset(arena) == 0, "round %d", round);
     EXPECT(usage_of(arena).slab_bytes + usage_of(arena).large_bytes == 0, "a reset left memory");
   }
-  free(text);
   EXPECT(ts_arena_destroy(arena) == 0, "busy");
 }
 
@@ -182,66 +114,6 @@ CHECK("mistakes are errors that change nothing") {
   EXPECT(errno == 7, "errno is %d", errno);
   EXPECT(ts_arena_malloc(arena, 1) == NULL && errno == EINVAL, "errno %d", errno);
   EXPECT(ts_arena_malloc(NULL, 1) == NULL && errno == EINVAL, "errno %d", errno);
-}
-
-// ---- forks ----
-
-// A thread that is in the scope of this arena when its process forks.
-typedef struct Other {
-  ts_arena* arena;
-  pthread_barrier_t turn;
-  void* blocks[3000];
-} Other;
-
-static void* stay_in_scope(void* argument) {
-  Other* const other = argument;
-  ts_scope_enter(other->arena);
-  for (size_t i = 0; i < COUNT_OF(other->blocks); ++i) other->blocks[i] = malloc(100);
-  pthread_barrier_wait(&other->turn);
-  pthread_barrier_wait(&other->turn);
-  for (size_t i = 0; i < COUNT_OF(other->blocks); ++i) free(other->blocks[i]);
-  ts_scope_leave();
-  return NULL;
-}
-
-// The other thread was not changing its arena, so the child has that, too.
-static bool works_in_child(ts_arena* arena, ts_arena* idle, Other* other) {
-  char* const more = malloc(1000);
-  const bool is_inside = usage_of(arena).used_bytes >= 1000;
-  bool works = more != NULL && is_inside && ts_scope_leave() == 0 && ts_arena_destroy(arena) == 0 &&
-               ts_arena_destroy(idle) == 0;
-  works &= ts_scope_enter(other->arena) == 0;
-  for (size_t i = 0; i < COUNT_OF(other->blocks); i += 2) free(other->blocks[i]);
-  for (int i = 0; i < 1000; ++i) works &= malloc(opaque(100)) != NULL;
-  return works && ts_scope_leave() == 0 && ts_arena_destroy(other->arena) == 0;
-}
-
-CHECK("a fork keeps arenas and scopes, and frees those of threads that it lacks") {
-  static Other other;
-  other.arena = new_arena();
-  ts_arena* const arena = new_arena();
-  ts_arena* const idle = new_arena();
-  pthread_barrier_init(&other.turn, NULL, 2);
-  const pthread_t thread = start_thread(stay_in_scope, &other);
-  pthread_barrier_wait(&other.turn);
-  char* const block = ts_arena_malloc(idle, 1000);
-  ts_scope_enter(arena);
-  char* const inside = malloc(1000);
-  REQUIRE(block != NULL && inside != NULL, "null");
-  const pid_t child = fork();
-  if (child == 0) {
-    free(block);
-    free(inside);
-    _exit(works_in_child(arena, idle, &other) ? 0 : 1);
-  }
-  EXPECT(status_of(child) == 0, "the child's arenas");
-  EXPECT(ts_scope_leave() == 0, "the parent's scope");
-  EXPECT(usage_of(idle).used_bytes >= 1000, "%zu bytes", usage_of(idle).used_bytes);
-  EXPECT(ts_arena_destroy(arena) == 0 && ts_arena_destroy(idle) == 0, "busy");
-  pthread_barrier_wait(&other.turn);
-  pthread_join(thread, NULL);
-  EXPECT(usage_of(other.arena).used_bytes == 0, "%zu bytes", usage_of(other.arena).used_bytes);
-  EXPECT(ts_arena_destroy(other.arena) == 0, "busy");
 }
 
 // ---- many ----

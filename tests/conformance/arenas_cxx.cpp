@@ -16,11 +16,7 @@
 
 namespace {
 
-bool are_expected() {
-  const char* const expected = std::getenv("ARENAS_EXPECTED");
-  if (expected != nullptr) return std::strcmp(expected, "1") == 0;
-  return find_function("ts_scope_enter") != nullptr;
-}
+bool are_expected() { return is_expected("ARENAS_EXPECTED", "ts_scope_enter"); }
 
 std::size_t used_bytes(const ts::arena_resource& resource) {
   ts_arena_usage usage{};

@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 extern char** environ;
@@ -90,10 +89,32 @@ const char* tested_library(void) {
 
 bool library_is_ours(void) { return strncmp(tested_library(), "libtsmalloc", 11) == 0; }
 bool library_is_engine(void) { return strcmp(tested_library(), "libtsmalloc.so") == 0; }
+bool library_is_hardened(void) { return strcmp(tested_library(), "libtsmalloc-secure.so") == 0; }
+
+bool library_has(const char* function) {
+  Dl_info its;
+  Dl_info mallocs;
+  void* const found = find_function(function);
+  return found != NULL && dladdr(found, &its) != 0 &&
+         dladdr(find_function("malloc"), &mallocs) != 0 && its.dli_fbase == mallocs.dli_fbase;
+}
+
+bool is_expected(const char* variable, const char* function) {
+  const char* const expected = getenv(variable);
+  return expected != NULL ? strcmp(expected, "1") == 0 : find_function(function) != NULL;
+}
 
 pthread_t start_thread(void* (*body)(void*), void* argument) {
+  return start_thread_on_stack(0, body, argument);
+}
+
+pthread_t start_thread_on_stack(size_t bytes, void* (*body)(void*), void* argument) {
   pthread_t thread;
-  const int error = pthread_create(&thread, NULL, body, argument);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  REQUIRE(bytes == 0 || pthread_attr_setstacksize(&attributes, bytes) == 0, "a stack of %zu",
+          bytes);
+  const int error = pthread_create(&thread, &attributes, body, argument);
   REQUIRE(error == 0, "pthread_create: %s", strerror(error));
   return thread;
 }
@@ -253,12 +274,6 @@ size_t mapping_count(void) {
   }
   close(file);
   return count;
-}
-
-double seconds_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 // Field `index` of /proc/self/statm, in bytes.

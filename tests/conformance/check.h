@@ -76,12 +76,19 @@ void* find_function(const char* name);
 // The file name, without a version, of the library that contains malloc: a promise beyond the
 // standards is a promise of one library.
 const char* tested_library(void);
-// Whether it is one of this project's libraries, and whether it is the engine.
+// Whether it is one of this project's libraries, and whether it is the engine, or the hardened heap.
 bool library_is_ours(void);
 bool library_is_engine(void);
+bool library_is_hardened(void);
+// Whether the function that the program would call by this name is the tested library's, and not
+// libc's.
+bool library_has(const char* function);
+// What an environment variable says, 1 or 0; if it is unset, whether there is such a function.
+bool is_expected(const char* variable, const char* function);
 
 // Starts a thread; joins it and returns its result. The check ends if no thread can be created.
 pthread_t start_thread(void* (*body)(void*), void* argument);
+pthread_t start_thread_on_stack(size_t bytes, void* (*body)(void*), void* argument);
 void* run_thread(void* (*body)(void*), void* argument);
 // Starts this many at once, with the arguments 1, 2, ...
 void start_threads(pthread_t* threads, size_t count, void* (*body)(void*));
@@ -128,7 +135,6 @@ void give_back_blocks(char* const* blocks, size_t count, size_t bytes);
 void limit_resource(int resource, size_t value);
 
 size_t mapping_count(void);
-double seconds_now(void);  // of a monotonic clock
 
 // Address space and resident memory of this process.
 size_t address_space_bytes(void);

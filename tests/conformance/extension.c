@@ -7,7 +7,6 @@
 // First, to show that the header needs no other.
 #include <errno.h>
 #include <malloc.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +15,7 @@
 
 #include "check.h"
 
-static bool is_expected(void) {
-  const char* const expected = getenv("LIBRARY_EXPECTED");
-  return expected != NULL ? strcmp(expected, "1") == 0 : find_function("ts_version") != NULL;
-}
+static bool has_library(void) { return is_expected("LIBRARY_EXPECTED", "ts_version"); }
 
 // The results of all functions, first called before main, in a signal handler or in a destructor,
 // and then again.
@@ -59,15 +55,15 @@ static Answers ask_all(void) {
 }
 
 static void expect_right(const Answers* answers, const char* when) {
-  EXPECT(answers->available == (is_expected() ? 1 : 0), "%s: ts_available() is %d", when,
+  EXPECT(answers->available == (has_library() ? 1 : 0), "%s: ts_available() is %d", when,
          answers->available);
-  EXPECT(answers->version == (is_expected() ? TSMALLOC_VERSION : 0), "%s: ts_version() is %d", when,
+  EXPECT(answers->version == (has_library() ? TSMALLOC_VERSION : 0), "%s: ts_version() is %d", when,
          answers->version);
   EXPECT(answers->usable == answers->usable_of_malloc, "%s: %zu usable bytes, not %zu", when,
          answers->usable, answers->usable_of_malloc);
   EXPECT(answers->usable_of_null == 0, "%s: null has %zu", when, answers->usable_of_null);
   // (A malloc other than ours may not know sizes so early: tcmalloc's returns 0.)
-  EXPECT(answers->good >= 1000 && (answers->good <= answers->usable || !is_expected()),
+  EXPECT(answers->good >= 1000 && (answers->good <= answers->usable || !has_library()),
          "%s: ts_good_size(1000, 0) is %zu, usable are %zu", when, answers->good, answers->usable);
   EXPECT(answers->good_aligned >= 1000, "%s: ts_good_size(1000, 4096) is %zu", when,
          answers->good_aligned);
@@ -75,17 +71,12 @@ static void expect_right(const Answers* answers, const char* when) {
          answers->good_absurd);
   EXPECT(answers->trimmed == 0 || answers->trimmed == 1, "%s: ts_trim(0) is %d", when,
          answers->trimmed);
-  EXPECT(answers->due_in >= -1 && answers->due_in <= (is_expected() ? 200 : -1),
+  EXPECT(answers->due_in >= -1 && answers->due_in <= (has_library() ? 200 : -1),
          "%s: ts_housekeep() is %d", when, answers->due_in);
-  EXPECT(answers->set == (is_expected() ? 0 : ENOSYS), "%s: ts_option_set is %d", when,
+  EXPECT(answers->set == (has_library() ? 0 : ENOSYS), "%s: ts_option_set is %d", when,
          answers->set);
-  EXPECT(answers->got == (is_expected() ? 0 : ENOSYS), "%s: ts_option_get is %d", when,
+  EXPECT(answers->got == (has_library() ? 0 : ENOSYS), "%s: ts_option_get is %d", when,
          answers->got);
-}
-
-CHECK("the library is found where there is one") {
-  EXPECT(ts_available() == (is_expected() ? 1 : 0), "%d", ts_available());
-  EXPECT(ts_version() == (is_expected() ? TSMALLOC_VERSION : 0), "%d", ts_version());
 }
 
 CHECK("the header has the project's version") {
@@ -96,24 +87,6 @@ CHECK("the header has the project's version") {
          TSMALLOC_VERSION_MINOR, TSMALLOC_VERSION_PATCH, project[0], project[1], project[2]);
   EXPECT(TSMALLOC_VERSION == project[0] * 10000 + project[1] * 100 + project[2], "%d",
          TSMALLOC_VERSION);
-}
-
-CHECK("ts_usable_size is the block's") {
-  uint64_t random = 1;
-  for (int i = 0; i < 1000; ++i) {
-    const size_t bytes = random_size(&random, 200000);
-    void* const block = malloc(bytes);
-    REQUIRE(block != NULL, "malloc(%zu) is null", bytes);
-    const size_t usable = ts_usable_size(block);
-    EXPECT(usable >= bytes, "%zu usable bytes of %zu", usable, bytes);
-    EXPECT(usable == malloc_usable_size(block), "%zu; malloc_usable_size says %zu", usable,
-           malloc_usable_size(block));
-    EXPECT((uintptr_t)block % TSMALLOC_MIN_ALIGNMENT == 0 || !is_expected(), "%p", block);
-    fill(opaque_pointer(block), usable, bytes);
-    EXPECT_FILLED(block, usable, bytes);
-    free(block);
-  }
-  EXPECT(ts_usable_size(opaque_pointer(NULL)) == 0, "%zu", ts_usable_size(opaque_pointer(NULL)));
 }
 
 static void expect_good(size_t size, size_t alignment) {
@@ -143,7 +116,7 @@ CHECK("ts_good_size is what a block has") {
   }
   size_t (*const malloc_good_size)(size_t) = (size_t(*)(size_t))find_function("malloc_good_size");
   size_t (*const nallocx)(size_t, int) = (size_t(*)(size_t, int))find_function("nallocx");
-  if (!is_expected() || malloc_good_size == NULL || nallocx == NULL) return;
+  if (!has_library() || malloc_good_size == NULL || nallocx == NULL) return;
   for (size_t size = 1; size < 1000000; size += 1 + size / 3) {
     EXPECT(malloc_good_size(size) == ts_good_size(size, 0), "malloc_good_size(%zu) is %zu", size,
            malloc_good_size(size));
@@ -177,62 +150,6 @@ CHECK("absurd sizes and alignments have no good size") {
   }
 }
 
-CHECK("ts_trim gives back, and leaves blocks alone") {
-  enum { blocks = 16384, bytes = 1000 };
-  static void* block[blocks];
-  for (size_t i = 0; i < blocks; ++i) block[i] = filled(bytes, i);
-  const size_t with_blocks = resident_bytes();
-  for (size_t i = 0; i < blocks; ++i) {
-    if (i % 1024 != 0) free(block[i]);
-  }
-  static const size_t keeps[] = {SIZE_MAX, PTRDIFF_MAX, 1 << 20, 1, 0};
-  for (size_t i = 0; i < COUNT_OF(keeps); ++i) {
-    const int result = ts_trim(keeps[i]);
-    EXPECT(result == 0 || result == 1, "ts_trim(%zu) is %d", keeps[i], result);
-  }
-  if (is_expected()) {
-    EXPECT(resident_bytes() < with_blocks - (size_t)blocks * bytes / 2,
-           "resident: %zu bytes with the blocks, %zu afterwards", with_blocks, resident_bytes());
-  }
-  for (size_t i = 0; i < blocks; i += 1024) {
-    EXPECT_FILLED(block[i], bytes, i);
-    free(block[i]);
-  }
-  if (!is_expected()) return;
-  ts_trim(0);
-  EXPECT(ts_trim(0) == 0, "ts_trim(0) gives back when nothing is left");
-}
-
-static void* ask_and_trim(void* argument) {
-  const uint64_t first = (uintptr_t)argument;
-  uint64_t random = first;
-  void* block[64] = {NULL};
-  for (int i = 0; i < 3000; ++i) {
-    void** const one = &block[next_random(&random) % COUNT_OF(block)];
-    if (*one != NULL) {
-      size_t bytes = 0;
-      memcpy(&bytes, *one, sizeof bytes);
-      EXPECT(ts_usable_size(*one) >= ts_good_size(bytes, 0), "%zu of %zu", ts_usable_size(*one),
-             bytes);
-      free(*one);
-    }
-    const size_t bytes = sizeof bytes + random_size(&random, 50000);
-    *one = malloc(bytes);
-    REQUIRE(*one != NULL, "null");
-    memcpy(*one, &bytes, sizeof bytes);
-    if (i % 100 == 0) ts_trim((size_t)i);
-    if (i % 10 == 0) ts_housekeep();
-  }
-  for (size_t i = 0; i < COUNT_OF(block); ++i) free(block[i]);
-  return NULL;
-}
-
-CHECK("threads ask and trim") {
-  pthread_t thread[4];
-  start_threads(thread, COUNT_OF(thread), ask_and_trim);
-  join_threads(thread, COUNT_OF(thread));
-}
-
 static void ignore_event(int event, size_t bytes) {
   (void)event;
   (void)bytes;
@@ -240,7 +157,7 @@ static void ignore_event(int event, size_t bytes) {
 
 CHECK("events have a handler where there are limits") {
   const bool has_limits = library_is_engine();
-  const int expected = !is_expected() ? ENOSYS : has_limits ? 0 : ENOTSUP;
+  const int expected = !has_library() ? ENOSYS : has_limits ? 0 : ENOTSUP;
   const int set = ts_on_event(ignore_event);
   EXPECT(set == expected || (set == 0 && !library_is_ours()), "%d", set);  // linked in: any of ours
   EXPECT(ts_on_event(NULL) == set, "%d", set);
@@ -248,7 +165,7 @@ CHECK("events have a handler where there are limits") {
 
 CHECK("profiles are written where there are any") {
   const bool has_profile = library_is_engine();
-  const int expected = !is_expected() ? ENOSYS : has_profile ? 0 : ENOTSUP;
+  const int expected = !has_library() ? ENOSYS : has_profile ? 0 : ENOTSUP;
   const int started = ts_profile_start(1);
   EXPECT(started == expected || (started == 0 && !library_is_ours()), "%d", started);
   FILE* const file = tmpfile();
@@ -266,31 +183,6 @@ CHECK("profiles are written where there are any") {
   fclose(file);
 }
 
-CHECK("addresses of the functions work") {
-  int (*volatile available)(void) = ts_available;
-  int (*volatile version)(void) = ts_version;
-  size_t (*volatile usable)(const void*) = ts_usable_size;
-  size_t (*volatile good)(size_t, size_t) = ts_good_size;
-  int (*volatile trim)(size_t) = ts_trim;
-  int (*volatile housekeep)(void) = ts_housekeep;
-  int (*volatile set)(const char*, const char*) = ts_option_set;
-  int (*volatile get)(const char*, char*, size_t) = ts_option_get;
-  void* const block = malloc(opaque(100));
-  EXPECT(available() == ts_available(), "%d", available());
-  EXPECT(version() == ts_version(), "%d", version());
-  EXPECT(usable(block) == ts_usable_size(block), "%zu", usable(block));
-  EXPECT(good(100, 64) == ts_good_size(100, 64), "%zu", good(100, 64));
-  free(block);
-  const int trimmed = trim(0);
-  EXPECT(trimmed == 0 || trimmed == 1, "%d", trimmed);
-  EXPECT(housekeep() >= -1 && housekeep() <= 200, "%d", housekeep());
-  int (*volatile on_event)(void (*)(int, size_t)) = ts_on_event;
-  EXPECT(on_event(NULL) == ts_on_event(NULL), "%d", on_event(NULL));
-  const int missing = is_expected() ? ENOENT : ENOSYS;
-  EXPECT(set("", "") == missing && get("", NULL, 0) == missing, "%d, %d", set("", ""),
-         get("", NULL, 0));
-}
-
 // An option's value; empty if unavailable.
 static const char* option(const char* name) {
   static char value[32];
@@ -300,7 +192,7 @@ static const char* option(const char* name) {
 
 CHECK("options change, and keep what is refused") {
   char value[32] = "unchanged";
-  if (!is_expected()) {
+  if (!has_library()) {
     EXPECT(ts_option_set("BACKGROUND", "off") == ENOSYS, "an option of no library was set");
     EXPECT(ts_option_get("BACKGROUND", value, sizeof value) == ENOSYS, "it has a value");
     return;
@@ -338,35 +230,6 @@ CHECK("options change, and keep what is refused") {
   EXPECT(strcmp(value, "continue") == 0, "%s", value);
   EXPECT(ts_option_get("ON_MISUSE", (char*)opaque_pointer(NULL), 0) == ERANGE, "no place at all");
   EXPECT(ts_option_set("ON_MISUSE", kept) == 0, "'%s' is refused", kept);
-}
-
-// Each reads a value that some thread has set, while all of them allocate.
-static void* change_options(void* argument) {
-  static const char* const values[] = {"0", "1", "3", "1000"};
-  uint64_t random = (uintptr_t)argument;
-  for (int i = 0; i < 3000; ++i) {
-    const char* const value = values[next_random(&random) % COUNT_OF(values)];
-    EXPECT(ts_option_set("GUARD_SAMPLE", value) == 0, "%s", value);
-    void* const block = malloc(random_size(&random, 2000));
-    char now[32] = "";
-    EXPECT(ts_option_get("GUARD_SAMPLE", now, sizeof now) == 0, "no value");
-    bool is_known = false;
-    for (size_t v = 0; v < COUNT_OF(values); ++v) is_known |= strcmp(now, values[v]) == 0;
-    EXPECT(is_known, "'%s' was never set", now);
-    free(block);
-  }
-  return NULL;
-}
-
-CHECK("threads change options") {
-  if (!is_expected()) return;
-  char kept[32];
-  strcpy(kept, option("GUARD_SAMPLE"));
-  ts_option_set("GUARD_SAMPLE", "0");
-  pthread_t thread[4];
-  start_threads(thread, COUNT_OF(thread), change_options);
-  join_threads(thread, COUNT_OF(thread));
-  ts_option_set("GUARD_SAMPLE", kept);
 }
 
 static Answers early;

@@ -96,8 +96,7 @@ CHECK("more than the machine has is refused with ENOMEM") {
 // A table that grows by copying: the earlier blocks, which are free, and the last one exceed the
 // machine's memory, and the kernel would refuse a fork if it counted both.
 CHECK("a process with much that is free can fork") {
-  if (library_is_ours() && !library_is_engine() &&
-      strcmp(tested_library(), "libtsmalloc-secure.so") != 0)
+  if (library_is_ours() && !library_is_engine() && !library_is_hardened())
     skip_check("the teaching heaps' memory counts, free or not");
   const size_t most = memory_that_is_not_overcommitted();
   char* table = NULL;

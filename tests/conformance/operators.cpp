@@ -3,12 +3,8 @@
 #include <dlfcn.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
+#include <initializer_list>
 #include <new>
-#include <numeric>
-#include <string>
-#include <vector>
 
 #include "check.h"
 
@@ -187,35 +183,6 @@ CHECK("the new-handler throws") {
            handler_calls);
     std::set_new_handler(nullptr);
   }
-}
-
-struct alignas(128) Overaligned {
-  char bytes[200];
-};
-
-CHECK("new-expressions and containers") {
-  for (int round = 0; round < 100; ++round) {
-    auto numbers = std::make_unique<std::vector<int>>(10000);
-    std::iota(numbers->begin(), numbers->end(), 0);
-    EXPECT((*numbers)[9999] == 9999, "%d", (*numbers)[9999]);
-    std::unique_ptr<Overaligned[]> wide{new Overaligned[7]};
-    EXPECT(reinterpret_cast<std::uintptr_t>(wide.get()) % 128 == 0, "%p",
-           static_cast<void*>(wide.get()));
-    std::vector<std::string> words;
-    for (int i = 0; i < 200; ++i) words.emplace_back(static_cast<std::size_t>(i), 'x');
-    EXPECT(words[199].size() == 199, "%zu", words[199].size());
-  }
-}
-
-CHECK("bad_alloc reaches the program through the library") {
-  bool thrown = false;
-  try {
-    const auto refused = std::make_unique<char[]>(opaque(PTRDIFF_MAX - 100));
-    EXPECT(refused == nullptr, "a block of PTRDIFF_MAX - 100 bytes");
-  } catch (const std::bad_alloc&) {
-    thrown = true;
-  }
-  EXPECT(thrown, "make_unique of PTRDIFF_MAX - 100 bytes threw nothing");
 }
 
 }  // namespace

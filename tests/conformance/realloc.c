@@ -1,7 +1,6 @@
 // realloc: contents survive. (rules.c tests what null and zero mean, and limits.c failures.)
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,32 +12,6 @@
 #include <linux/userfaultfd.h>
 #endif
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-// Moves a block from one size to another and checks what must survive.
-static void expect_contents_kept(size_t from, size_t to, uint64_t seed) {
-  char* block = filled(from, seed);
-  char* moved = realloc(block, to);
-  REQUIRE(moved != NULL, "realloc from %zu to %zu is null", from, to);
-  const size_t kept = smaller(from, to);
-  EXPECT((uintptr_t)moved % natural_alignment(to) == 0, "realloc from %zu to %zu is %p", from, to,
-         (void*)moved);
-  EXPECT_FILLED(moved, kept, seed);
-  EXPECT(malloc_usable_size(moved) >= to, "realloc from %zu to %zu: usable size %zu", from, to,
-         malloc_usable_size(moved));
-  fill(moved, to, ~seed);
-  free(moved);
-}
-
-CHECK("realloc keeps contents from every size to every size") {
-  static const size_t sizes[] = {1,    8,    15,    16,    24,     25,     40,      64,     100,
-                                 1000, 4096, 10000, 65536, 131072, 140000, 1 << 20, 3 << 20};
-  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    for (size_t j = 0; j < COUNT_OF(sizes); ++j)
-      expect_contents_kept(sizes[i], sizes[j], i * 100 + j);
-  }
-}
-
 CHECK("realloc to the same size stays in place") {
   for (size_t bytes = 1; bytes < 300000; bytes = bytes * 3 + 1) {
     void* block = malloc(bytes);
@@ -47,20 +20,6 @@ CHECK("realloc to the same size stays in place") {
     EXPECT((uintptr_t)again == address, "realloc of %zu bytes to %zu bytes moved the block", bytes,
            bytes);
     free(again);
-  }
-}
-
-CHECK("realloc takes blocks of the aligned functions") {
-  for (size_t alignment = 32; alignment <= 65536; alignment *= 2) {
-    void* block = NULL;
-    REQUIRE(posix_memalign(&block, alignment, 1000) == 0, "posix_memalign(%zu, 1000) failed",
-            alignment);
-    fill(block, 1000, alignment);
-    char* moved = realloc(block, 50000);
-    REQUIRE(moved != NULL, "null at alignment %zu", alignment);
-    EXPECT_FILLED(moved, 1000, alignment);
-    fill(moved, 50000, alignment);
-    free(moved);
   }
 }
 

@@ -1,7 +1,6 @@
 // The functions that report on the heap or trim it. Where an allocator leaves them to libc they
 // report on an unused heap, so the checks of numbers are skipped if mallinfo2 is libc's and malloc
 // is not.
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -19,12 +18,7 @@
 enum { large = 8 << 20 };
 
 static void require_own(const char* function) {
-  Dl_info ours;
-  Dl_info theirs;
-  REQUIRE(
-      dladdr(find_function("malloc"), &ours) != 0 && dladdr(find_function(function), &theirs) != 0,
-      "dladdr failed");
-  if (ours.dli_fbase != theirs.dli_fbase) skip_check("the allocator leaves this function to libc");
+  if (!library_has(function)) skip_check("the allocator leaves this function to libc");
 }
 
 static size_t used_bytes(void) {

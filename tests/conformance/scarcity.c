@@ -1,9 +1,7 @@
-// Little memory: limits on address space and data, a break that cannot move, or that other code
-// moves. Requests fail with ENOMEM, nothing is lost, and freed memory can be reused.
+// Little memory: limits on address space and data, and a break that other code moves. Requests fail with ENOMEM, nothing is lost, and freed memory can be reused.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -46,42 +44,25 @@ static void exhaust_and_recover(void) {
   }
 }
 
-static void exhaust_twice(void) {
-  const size_t count = exhaust(4000);
-  give_back_blocks(block, count, 4000);
-  const size_t again = exhaust(4000);
-  EXPECT(again >= count - count / 10, "%zu blocks at first, %zu when all were freed", count, again);
-  give_back_blocks(block, again, 4000);
-}
-
-// Runs `body` with little address space left. An allocator that has reserved more than any program
-// needs is beyond a later limit; it meets one in a program limited from the start.
-static void with_little_address_space(void (*body)(void), const char* name) {
+// An allocator that has reserved more than any program needs is beyond a later limit; it meets one
+// in a program limited from the start.
+CHECK("address space runs out, and frees bring it back for other sizes") {
   free(malloc(1000));  // an allocator may reserve address space once
   enum { program_bytes = 32 << 20 };
   if (address_space_bytes() < (size_t)1 << 30) {
     limit_resource(RLIMIT_AS, address_space_bytes() + room_bytes);
-    body();
-    return;
+    return exhaust_and_recover();
   }
-  REQUIRE(setenv(limited_run, name, 1) == 0, "setenv: %s", strerror(errno));
+  REQUIRE(setenv(limited_run, "1", 1) == 0, "setenv: %s", strerror(errno));
   limit_resource(RLIMIT_AS, program_bytes + 2 * room_bytes);
   execl("/proc/self/exe", "scarcity", (char*)NULL);
   REQUIRE(0, "execl: %s", strerror(errno));
 }
 
-CHECK("address space runs out, and frees bring it back for other sizes") {
-  with_little_address_space(exhaust_and_recover, "recover");
-}
-CHECK("address space runs out, and frees bring it back") {
-  with_little_address_space(exhaust_twice, "twice");
-}
-
 // What the program does instead of its checks when started this way.
 __attribute__((constructor)) static void run_limited(void) {
-  const char* const name = getenv(limited_run);
-  if (name == NULL) return;
-  strcmp(name, "twice") == 0 ? exhaust_twice() : exhaust_and_recover();
+  if (getenv(limited_run) == NULL) return;
+  exhaust_and_recover();
   end_check();
 }
 
@@ -113,18 +94,6 @@ static void allocate_and_verify(size_t count, size_t bytes) {
     EXPECT_FILLED(block[i], bytes, i);
     free(block[i]);
   }
-}
-
-CHECK("the break cannot move") {
-  allocate_and_verify(10, 1000);
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-  const uintptr_t wall = ((uintptr_t)sbrk(0) + page - 1) / page * page;
-  void* mapped =
-      mmap((void*)wall, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-  REQUIRE(mapped == (void*)wall, "cannot map the page behind the break: %s", strerror(errno));
-  REQUIRE(sbrk((intptr_t)(4 * page)) == (void*)-1, "the break still moves");
-  allocate_and_verify(20000, 1000);
-  allocate_and_verify(50, 1 << 20);
 }
 
 typedef struct Territory {
@@ -168,16 +137,4 @@ CHECK("others move the break") {
          "the break went back into the program's memory");
   allocate_and_verify(2000, 3000);
   expect_untouched(territory, rounds);
-}
-
-CHECK("others move the break and give it back") {
-  need_glibc("sbrk refuses programs in other C libraries");
-  for (int round = 0; round < 20; ++round) {
-    char* taken = sbrk(100000);
-    REQUIRE(taken != (char*)-1, "sbrk: %s", strerror(errno));
-    memset(taken, 1, 100000);
-    allocate_and_verify(3, 10);
-    if ((char*)sbrk(0) == taken + 100000) sbrk(-100000);
-    allocate_and_verify(200, 5000);
-  }
 }

@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <threads.h>
 
 #include "check.h"
 
@@ -37,20 +36,6 @@ static void* use_and_free(void* argument) {
   for (size_t i = 0; i < blocks; ++i) block[i] = written(bytes);
   for (size_t i = 0; i < blocks; ++i) free(block[i]);
   return NULL;
-}
-
-static void* wait_and_use(void* argument) {
-  pthread_barrier_wait(argument);
-  return use_and_free(NULL);
-}
-
-CHECK("many threads begin at once") {
-  enum { threads = 48 };
-  pthread_barrier_t barrier;
-  pthread_barrier_init(&barrier, NULL, threads);
-  pthread_t thread[threads];
-  for (size_t i = 0; i < threads; ++i) thread[i] = start_thread(wait_and_use, &barrier);
-  join_threads(thread, threads);
 }
 
 // POSIX runs destructors again while they set new values, PTHREAD_DESTRUCTOR_ITERATIONS (4) times.
@@ -185,27 +170,8 @@ CHECK("a program makes all keys when threads have allocated") {
   use_all_keys();
 }
 
-CHECK("a program makes all keys of C11") {
-  need_all_keys();
-  free(malloc(100));
-  for (size_t i = 0; i < PTHREAD_KEYS_MAX; ++i) {
-    tss_t key;
-    REQUIRE(tss_create(&key, NULL) == thrd_success, "key %zu of %d", i + 1, PTHREAD_KEYS_MAX);
-  }
-  tss_t one_more;
-  EXPECT(tss_create(&one_more, NULL) == thrd_error, "there are more than PTHREAD_KEYS_MAX keys");
-}
-
+// The stack that the C library itself and the signal frame need is not ours to reduce: four times
+// the POSIX minimum.
 CHECK("threads with small stacks") {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  // The stack that the C library itself and the signal frame need is not ours to reduce: four times
-  // the POSIX minimum.
-  REQUIRE(pthread_attr_setstacksize(&attributes, 4 * (size_t)PTHREAD_STACK_MIN) == 0,
-          "pthread_attr_setstacksize failed");
-  pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, use_and_free, NULL);
-  REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  pthread_join(thread, NULL);
-  pthread_attr_destroy(&attributes);
+  pthread_join(start_thread_on_stack(4 * (size_t)PTHREAD_STACK_MIN, use_and_free, NULL), NULL);
 }

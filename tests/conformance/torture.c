@@ -15,13 +15,7 @@ typedef struct Shadow {
   uint64_t seed;
 } Shadow;
 
-enum { slots = 2000, most_bytes = 30000 };
-
-static void expect_intact(const Shadow* shadow) {
-  const size_t damage = first_damage(shadow->block, shadow->bytes, shadow->seed);
-  EXPECT(damage == shadow->bytes, "byte %zu of the %zu at %p was overwritten", damage,
-         shadow->bytes, (void*)shadow->block);
-}
+enum { slots = 2000, most_bytes = 30000, large_bytes = 1100000 };
 
 static void adopt(Shadow* shadow, void* block, size_t bytes, uint64_t* random) {
   REQUIRE(block != NULL, "an allocation of %zu bytes is null", bytes);
@@ -35,7 +29,7 @@ static void adopt(Shadow* shadow, void* block, size_t bytes, uint64_t* random) {
 }
 
 static void drop(Shadow* shadow) {
-  expect_intact(shadow);
+  EXPECT_FILLED(shadow->block, shadow->bytes, shadow->seed);
   free(shadow->block);
   *shadow = (Shadow){0};
 }
@@ -49,10 +43,11 @@ static void reallocate(Shadow* shadow, size_t bytes, uint64_t* random) {
 }
 
 static void random_operation(Shadow* shadow, uint64_t* random) {
-  const size_t bytes = random_size(random, most_bytes);
+  const bool is_large = next_random(random) % 64 == 0;
+  const size_t bytes = random_size(random, is_large ? large_bytes : most_bytes);
   const uint64_t kind = next_random(random) % 8;
   if (shadow->block != NULL) {
-    expect_intact(shadow);
+    EXPECT_FILLED(shadow->block, shadow->bytes, shadow->seed);
     if (kind < 2) {
       reallocate(shadow, bytes + 1, random);
     } else {
@@ -128,7 +123,7 @@ static void* steal_and_swap(void* argument) {
     shared[chosen].shadow = *mine;
     pthread_mutex_unlock(&shared[chosen].lock);
     *mine = stolen;
-    if (mine->block != NULL) expect_intact(mine);
+    if (mine->block != NULL) EXPECT_FILLED(mine->block, mine->bytes, mine->seed);
   }
   for (size_t i = 0; i < COUNT_OF(own); ++i) {
     if (own[i].block != NULL) drop(&own[i]);
@@ -144,25 +139,5 @@ CHECK("random operations in threads that steal blocks") {
   join_threads(thread, threads);
   for (size_t i = 0; i < shared_slots; ++i) {
     if (shared[i].shadow.block != NULL) drop(&shared[i].shadow);
-  }
-}
-
-CHECK("large blocks among small ones") {
-  enum { rounds = 40 };
-  Shadow large[8] = {0};
-  Shadow small[200] = {0};
-  uint64_t random = 99;
-  for (int round = 0; round < rounds; ++round) {
-    Shadow* chosen = &large[next_random(&random) % COUNT_OF(large)];
-    if (chosen->block != NULL) drop(chosen);
-    const size_t bytes = 100000 + next_random(&random) % 1000000;
-    adopt(chosen, malloc(bytes), bytes, &random);
-    for (size_t i = 0; i < COUNT_OF(small); ++i) random_operation(&small[i], &random);
-  }
-  for (size_t i = 0; i < COUNT_OF(large); ++i) {
-    if (large[i].block != NULL) drop(&large[i]);
-  }
-  for (size_t i = 0; i < COUNT_OF(small); ++i) {
-    if (small[i].block != NULL) drop(&small[i]);
   }
 }

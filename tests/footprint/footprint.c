@@ -37,14 +37,8 @@ static pthread_barrier_t all_done;
 static void run_threads(unsigned count, void* (*run)(void*), void* argument) {
   static pthread_t ids[500];
   REQUIRE(count <= COUNT_OF(ids), "%u threads", count);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 64 << 10);
   pthread_barrier_init(&all_done, NULL, count);
-  for (unsigned i = 0; i < count; ++i) {
-    const int error = pthread_create(&ids[i], &attributes, run, argument);
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
+  for (unsigned i = 0; i < count; ++i) ids[i] = start_thread_on_stack(64 << 10, run, argument);
   join_threads(ids, count);
 }
 
@@ -148,9 +142,8 @@ static void ended_threads_leave_nothing(void) {
   pthread_barrier_init(&pair, NULL, 2);
   for (int i = 0; i < 3000; ++i) {
     pthread_t ids[2];
-    for (int j = 0; j < 2; ++j)
-      REQUIRE(pthread_create(&ids[j], NULL, live_shortly, &pair) == 0, "pthread_create failed");
-    for (int j = 0; j < 2; ++j) pthread_join(ids[j], NULL);
+    for (int j = 0; j < 2; ++j) ids[j] = start_thread(live_shortly, &pair);
+    join_threads(ids, 2);
     if (i == 100) early = memory("VmHWM:");
   }
   EXPECT(memory("VmHWM:") <= early + ((size_t)1 << 20),
@@ -188,30 +181,6 @@ CHECK("many threads that end at a time keep little") {
   EXPECT(left <= (size_t)64 << 20, "%d ended threads keep %zu bytes", threads, left);
 }
 
-static void* use_some_blocks(void* unused) {
-  void* blocks[100];
-  for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
-    blocks[i] = malloc(16 + i * 13);
-    REQUIRE(blocks[i] != NULL, "malloc is null");
-    memset(blocks[i], 1, 16);
-  }
-  pthread_barrier_wait(&all_done);
-  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
-  return unused;
-}
-
-// The structures of their heaps do not stay either.
-CHECK("after a trim they leave little behind") {
-  enum { threads = 300 };
-  const size_t early = memory("VmRSS:");
-  run_threads(threads, use_some_blocks, NULL);
-  malloc_trim(0);
-  const size_t left = memory("VmRSS:") - early;
-  report_figure("of %d threads at a time, which had %zu KB, %zu KB are left after a trim", threads,
-                (memory("VmHWM:") - early) >> 10, left >> 10);
-  EXPECT(left <= (size_t)3500 << 10, "%d ended threads leave %zu bytes", threads, left);
-}
-
 static void* use_a_block_of_each_size(void* unused) {
   for (size_t each = 16; each <= 1024; each += 16) written(each);
   pthread_barrier_wait(&all_done);
@@ -238,56 +207,6 @@ CHECK("memory that was needed again is given back in the end") {
   const size_t left = memory("VmRSS:");
   report_figure("12 s after blocks of 64 MB %zu KB are left", left >> 10);
   EXPECT(left <= (size_t)24 << 20, "12 s after blocks of 64 MB %zu bytes are left", left);
-}
-
-enum { waiting_owners = 10, owned_bytes = 20 << 20 };
-static void** loads[waiting_owners];
-static atomic_uint loads_taken;
-static size_t with_loads, without_loads, trimmed;
-
-static void take_load(void*** load) {
-  const size_t count = owned_bytes / 200;
-  *load = malloc(count * sizeof **load);
-  REQUIRE(*load != NULL, "malloc is null");
-  for (size_t i = 0; i < count; ++i) {
-    const size_t bytes = 16 + i * 37 % 368;
-    (*load)[i] = malloc(bytes);
-    REQUIRE((*load)[i] != NULL, "malloc is null");
-    memset((*load)[i], 1, bytes);
-  }
-}
-
-static void free_loads(void) {
-  with_loads = memory("VmRSS:");
-  for (int i = 0; i < waiting_owners; ++i) {
-    for (size_t k = 0; k < owned_bytes / 200; ++k) free(loads[i][k]);
-    free(loads[i]);
-  }
-  without_loads = memory("VmRSS:");
-  malloc_trim(0);
-  trimmed = memory("VmRSS:");
-}
-
-// All but the last one, which frees their blocks while they wait.
-static void* take_load_or_free_all(void* unused) {
-  const unsigned number = atomic_fetch_add(&loads_taken, 1);
-  const bool is_owner = number < waiting_owners;
-  if (is_owner) take_load(&loads[number]);
-  pthread_barrier_wait(&all_done);
-  if (!is_owner) free_loads();
-  pthread_barrier_wait(&all_done);
-  return unused;
-}
-
-CHECK("waiting threads keep little of what others freed") {
-  run_threads(waiting_owners + 1, take_load_or_free_all, NULL);
-  report_figure(
-      "of %zu KB that threads wait with, %zu KB are left when others freed it, %zu KB after "
-      "malloc_trim",
-      with_loads >> 10, without_loads >> 10, trimmed >> 10);
-  EXPECT(without_loads <= (size_t)64 << 20, "%zu bytes are left, of %zu", without_loads,
-         with_loads);
-  EXPECT(trimmed <= (size_t)12 << 20, "%zu bytes are left after malloc_trim", trimmed);
 }
 
 static void* shared_block;
@@ -377,10 +296,6 @@ static void sparse_blocks_begin_where_others_did(void) {
          (int)live, resident >> 10);
 }
 
-CHECK("large blocks in turn, hardly touched, hold little") {
-  sparse_blocks_begin_where_others_did();
-}
-
 // The same with as much address space as the C library's malloc needs, and half as much again.
 CHECK("large blocks in turn, hardly touched, need few addresses") {
   limit_resource(RLIMIT_AS, (size_t)320 << 20);
@@ -463,18 +378,6 @@ CHECK("large blocks that are only read do not count as filled") {
   for (size_t at = 0; at < large_bytes; at += 4096)
     REQUIRE(block[at] == 0, "calloc is not zero at %zu", at);
   expect_growth_of_sparse_blocks(large_blocks, large_bytes, (size_t)4 << 20);
-}
-
-// Huge pages suited the earlier blocks, and do not suit these.
-CHECK("where filled blocks were, sparse ones hold little") {
-  burst(large_bytes, (size_t)2 * large_blocks * large_bytes);
-  malloc_trim(0);
-  expect_growth_of_sparse_blocks(2 * large_blocks, large_bytes, (size_t)100 << 20);
-}
-
-CHECK("a filled block says little of much longer ones") {
-  take_large_blocks(1, large_bytes);
-  expect_growth_of_sparse_blocks(6, (size_t)256 << 20, (size_t)8 << 20);
 }
 
 CHECK("large blocks that are filled get huge pages") {

@@ -13,13 +13,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "conformance/check.h"
 #include "footprint/memory.h"
-#include "programs/support/seccomp.h"
 #include "tsmalloc/arena.h"
 #include "tsmalloc/tsmalloc.h"
 
@@ -43,14 +41,6 @@ static bool write_to_group(const char* name, size_t value) {
 
 static bool limit_group(size_t bytes) {
   return write_to_group(is_version_1 ? "memory.limit_in_bytes" : "memory.max", bytes);
-}
-
-static size_t figure_of_group(const char* name) {
-  char path[600];
-  snprintf(path, sizeof path, "%s/%s", group, name);
-  const long figure = figure_of(path, "");
-  REQUIRE(figure >= 0, "%s", path);
-  return (size_t)figure;
 }
 
 // Makes a cgroup with this limit in bytes below the process's own; false, with the reason, if that
@@ -168,97 +158,12 @@ static int print_rounds(unsigned rounds, size_t bytes) {
   return 0;
 }
 
-// The cgroup's limit shrinks while the program runs; then what it frees must be purged first.
-static void shrink_while_running(void) {
-  free(written_or_null(100 * mb));
-  void* kept[100];
-  for (size_t i = 0; i < COUNT_OF(kept); ++i) kept[i] = written_or_null(mb);
-  REQUIRE(limit_group(200 * mb), "the group cannot be made smaller");
-  idle(1100);
-  for (int round = 0; round < 10; ++round) {
-    static void* blocks[70 * kb];
-    for (size_t i = 0; i < COUNT_OF(blocks); ++i) blocks[i] = written_or_null(kb);
-    for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
-    for (size_t i = 0; i < 7; ++i) blocks[i] = written_or_null(10 * mb);
-    for (size_t i = 0; i < 7; ++i) free(blocks[i]);
-  }
-  EXPECT(figure_of_group(is_version_1 ? "memory.limit_in_bytes" : "memory.max") == 200 * mb,
-         "the group has another limit");
-}
-
-CHECK("a program survives when its group shrinks") {
-  run_in_group(1024 * mb, shrink_while_running);
-}
-
-// ---- the soft limit ----
-
-// Blocks of this size, filled, 70 MB in total; then all are freed.
-static void come_and_go(size_t bytes) {
-  static void* blocks[70 * mb / 1000];
-  const size_t count = 70 * mb / bytes;
-  for (size_t i = 0; i < count; ++i) {
-    blocks[i] = written_or_null(bytes);
-    REQUIRE(blocks[i] != NULL, "malloc(%zu) is null", bytes);
-  }
-  for (size_t i = 0; i < count; ++i) free(blocks[i]);
-}
-
-// The peak of resident memory while blocks of one size follow those of another.
-static size_t peak_of_sizes(void) {
-  come_and_go(1000);
-  come_and_go(10 * mb);
-  come_and_go(20000);
-  return memory("VmHWM:");
-}
-
-CHECK("dirty memory goes back before fresh is used") {
-  REQUIRE(ts_option_set("LIMIT", "80M") == 0, "the option is refused");
-  const size_t others = memory("VmRSS:");  // the limit counts the allocator's own pages
-  free(written_or_null(mb));
-  const size_t peak = peak_of_sizes() - others;
-  report_figure("a peak of %zu MB", peak / mb);
-  EXPECT(peak <= 80 * mb, "%zu KB were resident", peak / kb);
-}
-
-CHECK("the soft limit never refuses") {
-  REQUIRE(ts_option_set("LIMIT", "8M") == 0, "the option is refused");
-  void* blocks[100];
-  for (size_t i = 0; i < COUNT_OF(blocks); ++i) {
-    blocks[i] = written_or_null(mb);
-    REQUIRE(blocks[i] != NULL, "malloc is null");
-  }
-  for (size_t i = 0; i < COUNT_OF(blocks); ++i) free(blocks[i]);
-}
-
 // ---- the hard limit ----
 
 static size_t fill_up(void** blocks, size_t most, size_t bytes) {
   size_t count = 0;
   for (errno = 0; count < most && (blocks[count] = written_or_null(bytes)) != NULL;) ++count;
   return count;
-}
-
-CHECK("malloc fails beyond the hard limit") {
-  static void* blocks[kb * kb];
-  static const size_t sizes[] = {100, 1000, 20000, 100000, 3 * mb};
-  REQUIRE(ts_option_set("HARD_LIMIT", "64M") == 0, "the option is refused");
-  for (size_t i = 0; i < COUNT_OF(sizes); ++i) {
-    const size_t count = fill_up(blocks, COUNT_OF(blocks), sizes[i]);
-    EXPECT(errno == ENOMEM, "errno is %d", errno);
-    EXPECT(count * sizes[i] >= 52 * mb && count * sizes[i] <= 64 * mb,
-           "%zu blocks of %zu bytes, %zu MB", count, sizes[i], count * sizes[i] / mb);
-    errno = 0;
-    EXPECT(calloc(opaque(64), mb) == NULL && errno == ENOMEM, "calloc gave more");
-    unsigned char* const first = blocks[0];
-    EXPECT(realloc(first, opaque(sizes[i] + 64 * mb)) == NULL && first[sizes[i] - 1] == 1,
-           "realloc gave more, or changed the block");
-    for (size_t n = 0; n < count; ++n) free(blocks[n]);
-  }
-  EXPECT(resident_bytes() <= 80 * mb, "%zu KB are resident", resident_bytes() / kb);
-  REQUIRE(ts_option_set("HARD_LIMIT", "off") == 0, "the option is refused");
-  void* const block = written_or_null(100 * mb);
-  EXPECT(block != NULL, "the limit stays");
-  free(block);
 }
 
 // A block that moves its pages, or grows in place, needs only its growth.
@@ -285,8 +190,7 @@ CHECK("threads share the hard limit") {
   size_t total = 0;
   pthread_t thread[4];
   REQUIRE(ts_option_set("HARD_LIMIT", "100M") == 0, "the option is refused");
-  for (size_t i = 0; i < COUNT_OF(thread); ++i)
-    REQUIRE(pthread_create(&thread[i], NULL, fill_all, &total) == 0, "no thread");
+  for (size_t i = 0; i < COUNT_OF(thread); ++i) thread[i] = start_thread(fill_all, &total);
   join_threads(thread, COUNT_OF(thread));
   EXPECT(total >= 90 * mb && total <= 100 * mb, "%zu MB", total / mb);
 }
@@ -302,47 +206,11 @@ CHECK("a child keeps the hard limit") {
 
 // ---- events ----
 
-// (Compilers assume that malloc changes no variable of the program.)
-static volatile size_t events[3];
-static volatile size_t bytes_of_event[3];
-static void note(int event, size_t bytes) {
-  free(written_or_null(1000));  // which it may
-  free(written_or_null(100000));
-  if (event < 0 || event >= (int)COUNT_OF(events)) event = 0;
-  ++events[event];
-  bytes_of_event[event] = bytes;
-}
-
-CHECK("events are told") {
-  REQUIRE(ts_on_event(note) == 0, "the handler is refused");
-  REQUIRE(ts_option_set("LIMIT", "32M") == 0 && ts_option_set("HARD_LIMIT", "64M") == 0,
-          "an option is refused");
-  void* small[3000];
-  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = written_or_null(10000);
-  EXPECT(events[TSMALLOC_EVENT_LIMIT] == 0, "30 MB are told as 32");
-  void* const block = written_or_null(20 * mb);
-  for (size_t i = 0; i < COUNT_OF(small); ++i) free(small[i]);
-  for (size_t i = 0; i < COUNT_OF(small); ++i) small[i] = written_or_null(10000);
-  EXPECT(events[TSMALLOC_EVENT_LIMIT] == 1, "%zu times", events[TSMALLOC_EVENT_LIMIT]);
-  EXPECT(bytes_of_event[TSMALLOC_EVENT_LIMIT] >= 28 * mb, "%zu bytes",
-         bytes_of_event[TSMALLOC_EVENT_LIMIT]);
-  EXPECT(events[TSMALLOC_EVENT_HARD_LIMIT] == 0, "nothing was refused");
-  for (size_t i = 1; i <= 3; ++i) {
-    EXPECT(malloc(opaque(40 * mb)) == NULL, "malloc gave more");
-    EXPECT(events[TSMALLOC_EVENT_HARD_LIMIT] == i, "%zu times, not %zu",
-           events[TSMALLOC_EVENT_HARD_LIMIT], i);
-  }
-  EXPECT(events[0] == 0, "an event that is none");
-  REQUIRE(ts_on_event(NULL) == 0, "no handler is refused");
-  EXPECT(malloc(opaque(40 * mb)) == NULL && events[TSMALLOC_EVENT_HARD_LIMIT] == 3, "still told");
-  free(block);
-}
-
 // What the handler allocates belongs to the program, whenever the event comes.
 static void* volatile kept_by_handler;
 static void keep(int event, size_t bytes) {
+  (void)event, (void)bytes;
   if (kept_by_handler == NULL) kept_by_handler = written_or_null(100);
-  note(event, bytes);
 }
 
 CHECK("a handler in a scope allocates outside") {
@@ -391,10 +259,8 @@ static void* first_is_refused(void* heaps) {
 
 CHECK("a thread keeps the heap of its handler") {
   REQUIRE(ts_on_event(keep) == 0 && ts_option_set("HARD_LIMIT", "64M") == 0, "refused");
-  pthread_t thread;
   unsigned heap[2] = {0};
-  REQUIRE(pthread_create(&thread, NULL, first_is_refused, heap) == 0, "no thread");
-  pthread_join(thread, NULL);
+  run_thread(first_is_refused, heap);
   EXPECT(heap[0] == heap[1], "heaps %u and %u", heap[0], heap[1]);
 }
 
@@ -433,30 +299,6 @@ CHECK("a purge meanwhile refuses nothing") {
   trims = false;
   pthread_join(thread, NULL);
   EXPECT(refused == 0, "%d of 300", refused);
-}
-
-// ---- what is asked of the system ----
-
-static int status_without_open(size_t megabytes) {
-  const pid_t child = fork();
-  if (child == 0) {
-    if (stop_calls(SYS_openat, SYS_openat, SECCOMP_RET_KILL_PROCESS) != 0)
-      skip_check("the system has no filters of system calls");
-    for (size_t i = 0; i < megabytes * 100; ++i) {
-      if (written_or_null(10000) == NULL) _exit(1);
-    }
-    _exit(0);
-  }
-  const int status = status_of(child);
-  return status;
-}
-
-CHECK("a small heap reads no file") {
-  REQUIRE(ts_option_set("LIMIT", "auto") == 0, "the option is refused");
-  EXPECT(status_without_open(50) == 0, "a heap of 50 MB reads files");
-  EXPECT(status_without_open(80) != 0, "a heap of 80 MB reads none");
-  REQUIRE(ts_option_set("LIMIT", "off") == 0, "the option is refused");
-  EXPECT(status_without_open(80) == 0, "without a limit it reads files");
 }
 
 CHECK("without /proc nothing changes") {

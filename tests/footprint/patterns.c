@@ -5,7 +5,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -172,12 +171,9 @@ static pthread_t ids[most_threads];
 static unsigned started;
 
 static void start(unsigned count, void* (*run)(void*), void* argument) {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 512 * kb);
   for (unsigned i = 0; i < count; ++i) {
     REQUIRE(started < most_threads, "too many threads");
-    REQUIRE(pthread_create(&ids[started++], &attributes, run, argument) == 0, "no thread");
+    ids[started++] = start_thread_on_stack(512 * kb, run, argument);
   }
 }
 

@@ -34,11 +34,6 @@ static bool has_flag(const void* p, const char* flag) {
   return has;
 }
 
-static char* fill_large(void) {
-  char* const block = written(large_bytes);
-  return block;
-}
-
 static unsigned parts_with(const char* block, size_t bytes, const char* flag) {
   return (has_flag(block, flag) ? 1U : 0U) + (has_flag(block + bytes / 2, flag) ? 1U : 0U) +
          (has_flag(block + bytes - 1, flag) ? 1U : 0U);
@@ -47,7 +42,7 @@ static unsigned parts_with(const char* block, size_t bytes, const char* flag) {
 CHECK("never refuses huge pages in the engine's memory alone") {
   REQUIRE(ts_option_set("THP", "never") == 0, "the option is refused");
   for (int i = 0; i < 3; ++i) {
-    const char* const block = fill_large();
+    const char* const block = written(large_bytes);
     EXPECT(parts_with(block, large_bytes, "nh") == 3, "a large block may have huge pages");
     EXPECT(parts_with(block, large_bytes, "hg") == 0, "a large block asks for them");
   }
@@ -57,27 +52,14 @@ CHECK("never refuses huge pages in the engine's memory alone") {
   EXPECT(!has_flag(&on_stack, "nh"), "other memory may have none");
 }
 
-CHECK("never counts for earlier memory") {
-  const char* const block = fill_large();
-  REQUIRE(ts_option_set("THP", "never") == 0, "the option is refused");
-  EXPECT(parts_with(block, large_bytes, "nh") == 3, "an earlier block may have huge pages");
-}
-
 CHECK("always asks for them in the engine's memory alone") {
   REQUIRE(ts_option_set("THP", "always") == 0, "the option is refused");
   free(malloc(opaque(4 * mb)));  // committed before
   for (int i = 0; i < 3; ++i) {
-    const char* const block = fill_large();
+    const char* const block = written(large_bytes);
     if (!has_flag(block + large_bytes / 2, "hg")) skip_check("the system has no huge pages");
     EXPECT(parts_with(block, large_bytes, "hg") == 3, "a large block asks for none in a part");
   }
   const int on_stack = 0;
   EXPECT(!has_flag(&on_stack, "hg"), "other memory asks for them");
-}
-
-CHECK("auto asks by evidence") {
-  const char* const first = fill_large();
-  EXPECT(parts_with(first, large_bytes, "nh") == 3, "the probe may have huge pages");
-  const char* const second = fill_large();
-  if (!has_flag(second + large_bytes / 2, "hg")) skip_check("the system has no huge pages");
 }

@@ -1,10 +1,7 @@
-// Aligned allocation: every power of two from 1 byte to 1 GB, by every function that takes one, for
-// sizes below and above it. Blocks are aligned, long enough and disjoint, and the memory lost to
-// alignment is bounded.
-#include <dlfcn.h>
+// Aligned allocation: every power of two from 1 byte to 1 GB, by every function that takes one.
+// Blocks are aligned and long enough, and the memory lost to alignment is bounded.
+// (conformance/aligned.c has many blocks at once.)
 #include <malloc.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -48,91 +45,34 @@ const Function functions[] = {
      [](void* block, std::size_t a) { ::operator delete(block, std::align_val_t{a}); }},
 };
 
-struct Piece {
-  char* begin;
-  std::size_t filled;
-  std::size_t alignment;
-  std::size_t function;
-};
-
 // Both ends of the range: what lies between costs memory and proves nothing more.
-constexpr std::size_t end_bytes = 2048;
-
-void write(const Piece& piece, std::uint64_t seed) {
-  const std::size_t end = piece.filled < end_bytes ? piece.filled : end_bytes;
-  fill(piece.begin, end, seed);
-  fill(piece.begin + piece.filled - end, end, seed);
-}
-void expect_intact(const Piece& piece, std::uint64_t seed) {
-  const std::size_t end = piece.filled < end_bytes ? piece.filled : end_bytes;
-  EXPECT_FILLED(piece.begin + piece.filled - end, end, seed);
-  if (piece.filled >= 2 * end) EXPECT_FILLED(piece.begin, end, seed);
-}
-
-// Sizes around the alignment, and others.
-std::size_t size_for(std::size_t alignment, std::size_t number) {
-  const std::size_t sizes[] = {0,
-                               1,
-                               24,
-                               alignment / 2 + 1,
-                               alignment - 1,
-                               alignment,
-                               alignment + 1,
-                               100,
-                               3 * alignment / 2,
-                               5000};
-  return sizes[number % COUNT_OF(sizes)];
-}
-
-Piece allocate(std::size_t function, std::size_t alignment, std::size_t bytes) {
-  auto* const begin = static_cast<char*>(functions[function].allocate(alignment, bytes));
-  REQUIRE(begin != nullptr, "%s(%zu, %zu) is null", functions[function].name, alignment, bytes);
-  EXPECT(reinterpret_cast<std::uintptr_t>(begin) % alignment == 0, "%s(%zu, %zu) is %p",
-         functions[function].name, alignment, bytes, static_cast<void*>(begin));
-  const std::size_t usable = malloc_usable_size(begin);
-  EXPECT(usable >= bytes, "%s(%zu, %zu): usable size %zu", functions[function].name, alignment,
-         bytes, usable);
-  return {begin, usable, alignment, function};
-}
-
-// All are live at once, written to their usable ends, and freed in another order.
-CHECK("alignments to 64 KB, times sizes, times functions") {
-  enum { pieces = 2000 };
-  static Piece piece[pieces];
-  std::uint64_t random = 11;
-  for (int round = 0; round < 3; ++round) {
-    for (std::size_t i = 0; i < pieces; ++i) {
-      const std::size_t alignment = std::size_t{1} << next_random(&random) % 17;
-      const std::size_t bytes = size_for(alignment, next_random(&random));
-      piece[i] = allocate(i % COUNT_OF(functions), alignment, bytes);
-      write(piece[i], i);
-    }
-    for (std::size_t i = 0; i < pieces; ++i) {
-      const std::size_t chosen = i * 1597 % pieces;
-      expect_intact(piece[chosen], chosen);
-      functions[piece[chosen].function].release(piece[chosen].begin, piece[chosen].alignment);
-    }
-  }
+void expect_writable(char* begin, std::size_t bytes) {
+  const std::size_t end = bytes < 2048 ? bytes : 2048;
+  fill(begin, end, 1);
+  fill(begin + bytes - end, end, 2);
+  EXPECT_FILLED(begin + bytes - end, end, 2);
+  if (bytes >= 2 * end) EXPECT_FILLED(begin, end, 1);
 }
 
 // One block at a time, because of the address space each needs.
 CHECK("alignments to 1 GB") {
   std::size_t refused = 0;
   for (std::size_t alignment = 1; alignment <= gigabyte; alignment *= 2) {
-    for (std::size_t function = 0; function < COUNT_OF(functions); ++function) {
+    for (const Function& function : functions) {
       for (const std::size_t bytes : {std::size_t{1}, alignment / 2 + 1, alignment}) {
-        auto* const probe = functions[function].allocate(alignment, bytes);
-        if (probe == nullptr && alignment > gigabyte / 16 && !library_is_engine()) {
+        auto* const block = static_cast<char*>(function.allocate(alignment, bytes));
+        if (block == nullptr && alignment > gigabyte / 16 && !library_is_engine()) {
           ++refused;
           continue;
         }
-        REQUIRE(probe != nullptr, "%s(%zu, %zu) is null", functions[function].name, alignment,
-                bytes);
-        functions[function].release(probe, alignment);
-        const Piece piece = allocate(function, alignment, bytes);
-        write(piece, alignment);
-        expect_intact(piece, alignment);
-        functions[function].release(piece.begin, alignment);
+        REQUIRE(block != nullptr, "%s(%zu, %zu) is null", function.name, alignment, bytes);
+        EXPECT(reinterpret_cast<std::uintptr_t>(block) % alignment == 0, "%s(%zu, %zu) is %p",
+               function.name, alignment, bytes, static_cast<void*>(block));
+        const std::size_t usable = malloc_usable_size(block);
+        EXPECT(usable >= bytes, "%s(%zu, %zu): usable size %zu", function.name, alignment, bytes,
+               usable);
+        expect_writable(block, usable);
+        function.release(block, alignment);
       }
     }
   }

@@ -200,6 +200,7 @@ static bool sized_functions_work(Find find) {
     if (got.block == NULL || got.bytes < 1000) return false;
     memset(got.block, 1, got.bytes);
     give_back(got.block);
+    if (at_least(SIZE_MAX).block != NULL) return false;
   }
   return true;
 }

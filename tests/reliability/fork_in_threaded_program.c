@@ -2,7 +2,6 @@
 // threads of its own, forks again and execs; a thousand forks while eight threads allocate do not
 // hang, and a child loses no memory except what a thread was changing at that moment. The program's
 // fork handlers may allocate.
-#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -93,13 +92,8 @@ static void* work(void* argument) {
 static pthread_t worker[most_workers];
 
 static void start_workers(size_t count) {
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 256 << 10);
-  for (size_t i = 0; i < count; ++i) {
-    const int error = pthread_create(&worker[i], &attributes, work, (void*)(uintptr_t)(i + 1));
-    REQUIRE(error == 0, "pthread_create: %s", strerror(error));
-  }
+  for (size_t i = 0; i < count; ++i)
+    worker[i] = start_thread_on_stack(256 << 10, work, (void*)(uintptr_t)(i + 1));
 }
 
 // Forks while the workers work, each about ten steps further than at the previous fork. Then they
@@ -193,17 +187,6 @@ static void fork_often(void (*body)(void)) {
   stop_workers(drill_workers);
 }
 
-static void allocate_in_threads(void) {
-  pthread_t thread[3];
-  start_threads(thread, COUNT_OF(thread), allocate_much_there);
-  join_threads(thread, COUNT_OF(thread));
-}
-
-CHECK("the child starts threads that allocate") {
-  if (getenv("CHECK_EMULATOR") != NULL) skip_check("an emulator may start none in such a child");
-  fork_often(allocate_in_threads);
-}
-
 // As the check that is run asks: before all constructors, or in the first one, which still comes
 // after that of an engine that is linked in.
 static bool has_early_handlers;
@@ -243,12 +226,8 @@ CHECK("the program's fork handlers allocate") {
 
 // Bytes in use as the tested allocator counts them; SIZE_MAX if it does not count.
 static size_t bytes_in_use(void) {
+  if (!library_has("mallinfo2")) return SIZE_MAX;
   struct mallinfo2 (*const info)(void) = (struct mallinfo2(*)(void))find_function("mallinfo2");
-  Dl_info theirs;
-  Dl_info mallocs;
-  if (info == NULL || dladdr((void*)info, &theirs) == 0 || dladdr((void*)malloc, &mallocs) == 0 ||
-      theirs.dli_fbase != mallocs.dli_fbase)
-    return SIZE_MAX;
   const struct mallinfo2 all = info();
   return all.uordblks + all.hblkhd;
 }
@@ -366,8 +345,7 @@ static void fork_in_handler(int signal) {
 // POSIX allowed fork in a signal handler until 2024, and crash reporters still do it. With several
 // threads this may hang: the owner of a lock is unknown.
 CHECK("a signal handler of a process of one thread forks") {
-  const char* const library = tested_library();
-  if (strncmp(library, "libtsmalloc-", 12) == 0 && strstr(library, "secure") == NULL)
+  if (library_is_ours() && !library_is_engine() && !library_is_hardened())
     skip_check("the classic heaps' locks do not know who has them");
   need_glibc("an allocator is not told that there is one thread");
   struct sigaction action = {.sa_handler = fork_in_handler, .sa_flags = SA_RESTART};

@@ -1,7 +1,6 @@
 // realloc of growing blocks. A list that grows by one element at a time is copied a few times, not
 // at each step; a large buffer that doubles does not need twice its memory on the way. Copies are
-// counted as a program sees them; times are printed, but decide nothing.
-#include <stdio.h>
+// counted as a program sees them.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,13 +18,11 @@ enum { most_moved_bytes = 8 * last_bytes };
 typedef struct Growth {
   size_t moves;
   size_t moved_bytes;  // that were in use when the block got another address
-  double seconds;
 } Growth;
 
 // A list of numbers, reallocated for each one.
 static Growth grow_by_one(void) {
   Growth growth = {0};
-  const double begin = seconds_now();
   size_t* list = NULL;
   for (size_t length = 1; length <= elements; ++length) {
     const uintptr_t before = (uintptr_t)list;
@@ -43,36 +40,15 @@ static Growth grow_by_one(void) {
     }
     list[length - 1] = length - 1;
   }
-  growth.seconds = seconds_now() - begin;
   for (size_t i = 0; i < elements; ++i) REQUIRE(list[i] == i, "element %zu is %zu", i, list[i]);
   free(list);
   return growth;
 }
 
-// The same in a process with libc's malloc; returns its seconds, or 0.
-static double seconds_under_libc(void) {
-  static const char* const variable = "SAY_SECONDS";
-  if (getenv(variable) != NULL) {
-    printf("%f\n", grow_by_one().seconds);
-    fflush(stdout);
-    _exit(0);
-  }
-  setenv(variable, "1", 1);
-  unsetenv("LD_PRELOAD");
-  FILE* const other = popen("exec /proc/$PPID/exe 'a list grows by an element at a time'", "r");
-  double seconds = 0;
-  if (other == NULL || fscanf(other, "%lf", &seconds) != 1) seconds = 0;
-  if (other != NULL) pclose(other);
-  return seconds;
-}
-
 CHECK("a list grows by an element at a time") {
-  if (getenv("SAY_SECONDS") != NULL) seconds_under_libc();
   const Growth growth = grow_by_one();
-  const double libc = seconds_under_libc();
-  report_figure("%zu moves, of %.2f times the final size; %.2f s, %.2f times libc's", growth.moves,
-                (double)growth.moved_bytes / (double)last_bytes, growth.seconds,
-                libc > 0 ? growth.seconds / libc : 0);
+  report_figure("%zu moves, of %.2f times the final size", growth.moves,
+                (double)growth.moved_bytes / (double)last_bytes);
   EXPECT(growth.moves <= 1000, "%zu moves", growth.moves);
 }
 

@@ -82,15 +82,6 @@ struct ArenasTest : ::testing::Test {
   }
 };
 
-TEST_F(ArenasTest, AThreadThatFindsAllArenasBusyMakesOne) {
-  Scoped<ArenasHeap> heap{growing_by(SourceKind::mmap, chunk_bytes)};
-  const std::vector<void*> blocks = allocate_at_once(*heap, 2, 2);
-  EXPECT_EQ(owner_of(blocks[0]), 0U);
-  EXPECT_EQ(owner_of(blocks[1]), 1U);
-  EXPECT_EQ(heap->measures().heaps, 2U);
-  EXPECT_TRUE(heap->is_valid());
-}
-
 TEST_F(ArenasTest, ABlockReturnsToItsArenaWhoeverFreesIt) {
   Scoped<ArenasHeap> heap{growing_by(SourceKind::mmap, chunk_bytes)};
   const std::vector<void*> blocks = allocate_at_once(*heap, 2, 2);
@@ -129,7 +120,7 @@ TEST_F(ArenasTest, AThreadStaysWithItsArena) {
 }
 
 TEST_F(ArenasTest, ThereAreNoMoreThanTheLimit) {
-  fake_os::set_processor_count(1);
+  fake_os::answers.processors = 1;
   Scoped<ArenasHeap> heap{growing_by(SourceKind::mmap, chunk_bytes)};
   const std::vector<void*> blocks =
       allocate_at_once(*heap, 3 * arenas_per_processor, arenas_per_processor);

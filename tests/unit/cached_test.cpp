@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
-#include <thread>
 #include <vector>
 
 #include "unit/clean_system.h"
@@ -22,13 +20,6 @@ struct CachedTest : ::testing::Test {
     return count_in(blocks_of(heap), BlockState::cached);
   }
 };
-
-TEST(CachedBatch, IsAboutAPage) {
-  EXPECT_EQ(batch_blocks(32), max_batch_blocks);
-  EXPECT_EQ(batch_blocks(128), 32U);
-  EXPECT_EQ(batch_blocks(144), 28U);
-  EXPECT_EQ(batch_blocks(1024), 4U);
-}
 
 TEST_F(CachedTest, ACacheOutOfBalanceIsHalved) {
   const Buffer buffer{std::size_t{4} << 20};
@@ -70,33 +61,6 @@ TEST_F(CachedTest, TrimEmptiesTheCallersCacheOnly) {
   EXPECT_EQ(cached_blocks(*heap), batch);
   other.run([&] { heap->trim(0); });
   EXPECT_EQ(cached_blocks(*heap), 0U);
-}
-
-TEST_F(CachedTest, AnEndingThreadNeedsNoCache) {
-  const Buffer buffer{65536};
-  Scoped<CachedHeap> heap{buffer.config()};
-  fake_os::refuse(fake_os::Call::map);
-  Worker worker;  // has no per-thread state and gets none
-  worker.run([&] {
-    void* const block = heap->allocate(100, 16);
-    ASSERT_NE(block, nullptr);
-    heap->release(block);
-  });
-  EXPECT_EQ(cached_blocks(*heap), 0U);
-  fake_os::refuse_nothing();
-}
-
-// The walk marks cached blocks, and clears the marks at the end.
-TEST_F(CachedTest, AWalkLeavesNoTrace) {
-  const Buffer buffer{65536};
-  Scoped<CachedHeap> heap{buffer.config()};
-  heap->release(heap->allocate(100, 16));
-  const std::size_t cached = cached_blocks(*heap);
-  EXPECT_GT(cached, 0U);
-  EXPECT_EQ(cached_blocks(*heap), cached);
-  EXPECT_FALSE(heap->walk([](const BlockView&, void*) { return false; }, nullptr));
-  EXPECT_FALSE(Block::of_payload(heap->allocate(100, 16))->tag().cached());
-  EXPECT_TRUE(heap->is_valid());
 }
 
 }  // namespace

@@ -186,20 +186,6 @@ TEST(CallStacks, BeginWithTheCallerThatIsNamed) {
   EXPECT_EQ(unknown.depth, all.depth);
 }
 
-TEST(CallStacks, AreOfModulesThatAreMet) {
-  os::refresh_modules();
-  UnwoundStack stack;
-  take_below(stack, 3, nullptr);
-  unsigned matching = 0;
-  for (unsigned i = 0; i < os::max_modules; ++i) {
-    const os::Module* const module = os::module_met(i);
-    if (module != nullptr && stack.frames[0] - module->begin < module->end - module->begin)
-      ++matching;
-  }
-  EXPECT_GE(matching, 1U);
-  EXPECT_EQ(os::module_met(os::max_modules), nullptr);
-}
-
 // Threads take stacks of the same shape while others drop all rows and look up modules.
 TEST(CallStacks, AreTheSameInThreads) {
   os::refresh_modules();

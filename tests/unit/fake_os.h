@@ -51,6 +51,29 @@ struct Event {
   std::size_t bytes;
 };
 
+// What the system answers, until a test changes it, and how often it was asked.
+struct Answers {
+  std::uint64_t clock = 1;  // in milliseconds
+  unsigned processors = 2;
+  std::size_t machine_memory = std::size_t{1} << 34;
+  unsigned lonely_addresses = 3;     // how many isolated addresses there are
+  bool counts_all_memory = false;    // as under strict overcommit
+  bool has_one_thread = false;       // the process
+  bool has_other_allocators = true;  // to which a foreign pointer may belong
+  bool has_half_of_mappings = true;  // of those that a process may have
+  std::uintptr_t call_site = 0;      // the stack of every call, as one frame
+  std::size_t group_limit = 0;       // of the process's cgroup; 0: there is none
+  std::function<std::size_t()> group_used;
+  // How many of the pages looked at were touched; the system does not tell if there is none.
+  std::function<std::size_t(const std::byte* begin, std::size_t bytes, std::size_t looked_at)>
+      touched_pages;
+
+  unsigned looks_for_group = 0;
+  unsigned looks_at_group = 0;
+  unsigned explained_refusals = 0;  // reports that memory ran out
+};
+extern Answers& answers;
+
 // Lets all calls succeed, moves the break to the start of a fresh region (plus `break_offset`), and
 // clears the counts, the log and the script. Mappings stay: threads keep theirs after a heap is
 // gone.
@@ -86,45 +109,8 @@ std::size_t mapped_bytes();
 std::size_t break_bytes();      // from the start of the region to the break
 std::size_t discarded_bytes();  // ever since reset()
 
-// The stack of every call from now on, as one frame.
-void set_call_site(std::uintptr_t address);
-
-void set_processor_count(unsigned count);
-
-// ---- What else the engine asks ----
-
 // Address space from reserve, reserve_at and map_at.
 std::size_t range_bytes();
-
-// How many isolated addresses there are: 3, as on Linux, unless a test sets it.
-void set_lonely_addresses(unsigned count);
-
-void set_clock(std::uint64_t milliseconds);
-
-// The answer of touched_pages(); `untold` if there is none.
-using TouchedPages =
-    std::function<std::size_t(const std::byte* begin, std::size_t bytes, std::size_t looked_at)>;
-void answer_touched_pages(TouchedPages answer);
-
-// The answer of counts_all_memory(); false after a reset.
-void set_counts_all_memory(bool counts);
-
-// The answer of has_one_thread(); false after a reset.
-void set_has_one_thread(bool has);
-
-// Whether each foreign pointer may belong to another allocator; true after a reset.
-void has_other_allocators(bool has);
-
-// The limit and usage of the process's cgroup; 0 for no cgroup. How often they were read.
-void set_cgroup(std::size_t limit_bytes, std::function<std::size_t()> used_bytes);
-unsigned looks_for_group();
-unsigned looks_at_group();
-void set_machine_memory(std::size_t bytes);
-
-// How often the engine was about to report that memory ran out.
-unsigned explained_refusals();
-// The answer of has_half_of_mappings(); true at first.
-void set_half_of_mappings(bool is_left);
 
 // Does what the SIGSEGV handler would do.
 void access_badly(const void* address);

@@ -11,7 +11,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "os/fork_lock.h"
 #include "unit/heaps.h"
@@ -55,35 +54,6 @@ void await_sleep(const Sleepers& sleepers) {
 
 // ---- Mutex ----
 
-TEST(MutexTest, ExcludesAllOthers) {
-  Mutex mutex;
-  std::size_t count = 0;  // guarded only by the mutex: a race shows as a wrong sum, or in TSan
-  constexpr unsigned threads = 8;
-  constexpr std::size_t rounds = 100'000 / slowness;
-  run_threads(threads, [&](unsigned i) {
-    for (std::size_t round = 0; round < rounds; ++round) {
-      if (i % 2 == 0) {
-        const Guard guard{mutex};
-        ++count;
-      } else {
-        while (!mutex.try_lock()) mutex.lock(), mutex.unlock();
-        ++count;
-        mutex.unlock();
-      }
-    }
-  });
-  EXPECT_EQ(count, threads * rounds);
-}
-
-TEST(MutexTest, TryLockFailsWhileLocked) {
-  Mutex mutex;
-  ASSERT_TRUE(mutex.try_lock());
-  EXPECT_FALSE(mutex.try_lock());
-  mutex.unlock();
-  EXPECT_TRUE(mutex.try_lock());
-  mutex.unlock();
-}
-
 // Parked (not spinning) threads are woken one after the other.
 TEST(MutexTest, WakesEveryParkedThread) {
   Mutex mutex;
@@ -104,41 +74,7 @@ TEST(MutexTest, WakesEveryParkedThread) {
   EXPECT_EQ(passed, 6);
 }
 
-TEST(MutexTest, IsFreeAfterAReset) {
-  Mutex mutex;
-  mutex.lock();
-  mutex.reset_after_fork();
-  EXPECT_TRUE(mutex.try_lock());
-  mutex.unlock();
-}
-
 // ---- SharedMutex: which threads pass ----
-
-TEST(SharedMutexTest, ReadersReadTogether) {
-  SharedMutex mutex;
-  mutex.lock_shared();
-  EXPECT_TRUE(mutex.try_lock_shared());
-  Worker other;
-  other.run([&] { mutex.lock_shared(); });
-  other.run([&] { mutex.unlock_shared(); });
-  mutex.unlock_shared();
-  mutex.unlock_shared();
-  EXPECT_TRUE(mutex.try_lock());
-  mutex.unlock();
-}
-
-TEST(SharedMutexTest, WriterPassesOnlyWhenNobodyReadsOrWrites) {
-  SharedMutex mutex;
-  mutex.lock_shared();
-  EXPECT_FALSE(mutex.try_lock());
-  mutex.unlock_shared();
-  ASSERT_TRUE(mutex.try_lock());
-  EXPECT_FALSE(mutex.try_lock());
-  EXPECT_FALSE(mutex.try_lock_shared());
-  mutex.unlock();
-  EXPECT_TRUE(mutex.try_lock_shared());
-  mutex.unlock_shared();
-}
 
 // The rule that gives the lock its name: even a waiting writer blocks new readers.
 TEST(SharedMutexTest, ReaderDoesNotPassAWaitingWriter) {
@@ -213,16 +149,6 @@ TEST(SharedMutexTest, ParkedReadersAreWokenTogether) {
   }
   await_sleep(readers);
   EXPECT_EQ(inside, 0);
-  mutex.unlock();
-}
-
-TEST(SharedMutexTest, IsFreeAfterAReset) {
-  SharedMutex mutex;
-  mutex.lock();
-  mutex.reset_after_fork();
-  EXPECT_TRUE(mutex.try_lock_shared());
-  mutex.reset_after_fork();
-  EXPECT_TRUE(mutex.try_lock());
   mutex.unlock();
 }
 

@@ -28,23 +28,6 @@
 namespace ts::secure {
 namespace {
 
-TEST(SecureSizes, AlignedRequestsGetSlotsThatAreMultiples) {
-  for (std::size_t alignment = 16; alignment <= min_page_bytes; alignment *= 2) {
-    for (std::size_t bytes = 0; bytes <= max_small_bytes; bytes += 1 + bytes / 9) {
-      const unsigned c = class_for(bytes, alignment);
-      if (c == no_class) {
-        EXPECT_GT(bytes + min_page_bytes + canary_bytes, max_slot_bytes);
-        continue;
-      }
-      EXPECT_GE(size_class_of(c).block_bytes, bytes);
-      if (alignment > 16) {
-        EXPECT_EQ(size_class_of(c).slot_bytes % alignment, 0U);
-      }
-    }
-  }
-  EXPECT_EQ(class_for(1, 2 * min_page_bytes), no_class);
-}
-
 TEST(SecureSizes, SlabsHaveRoomForTheirSlotsAndAGuard) {
   for (const std::size_t page : {4096U, 16384U, 65536U}) {
     for (unsigned number = 0; number < class_count; ++number) {
@@ -206,26 +189,6 @@ TEST(SecureSlab, EachBrokenInvariantIsFound) {
   for (const SlabState wrong : {SlabState::given_back, SlabState::leaving}) {
     EXPECT_EQ(fault_of([&](Slab& s) { s.state = wrong; }),
               "a slab that is given back has free slots only");
-  }
-}
-
-TEST(SecureSlab, FindsTheBitOfEachRank) {
-  const auto random = std::make_unique<Random>();
-  std::vector<std::uint64_t> words{~std::uint64_t{0}, 1, std::uint64_t{1} << 63,
-                                   0x8000'0000'0000'0001};
-  for (int i = 0; i < 1000; ++i) {
-    const std::uint64_t bits = random->next_64();
-    words.insert(words.end(), {bits, bits & random->next_64(), bits | random->next_64()});
-  }
-  for (const std::uint64_t bits : words) {
-    const BitCounts counts = count_bits(bits);
-    std::uint32_t rank = 0;
-    for (unsigned place = 0; place < 64; ++place) {
-      if ((bits >> place & 1) == 0) continue;
-      ASSERT_EQ(place_of_bit(bits, counts, rank), place) << bits;
-      ++rank;
-    }
-    ASSERT_EQ(counts.all(), rank);
   }
 }
 

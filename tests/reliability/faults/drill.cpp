@@ -1,5 +1,7 @@
 #include "reliability/faults/drill.h"
 
+#include <dlfcn.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -33,7 +35,7 @@ struct Report {
   char complaint[200];
 };
 
-const Target* target = nullptr;
+TryMore try_more = nullptr;
 Report* report = nullptr;
 bool tells_itself = false;  // the complaint
 
@@ -43,9 +45,39 @@ bool tells_itself = false;  // the complaint
   va_start(arguments, format);
   std::vsnprintf(report->complaint, sizeof report->complaint, format, arguments);
   va_end(arguments);
-  if (tells_itself) std::printf("FAILED: %s: %s\n", target->name, report->complaint);
+  if (tells_itself) std::printf("FAILED: %s: %s\n", library_name(), report->complaint);
   if (tells_itself) std::fflush(stdout);
   ::_exit(1);
+}
+
+// Only tsmalloc promises to keep errno also when it succeeds.
+bool is_ours() {
+  static const bool is = std::strncmp(library_name(), "libtsmalloc", 11) == 0;
+  return is;
+}
+
+void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
+  if (alignment % 64 != 0) return ::memalign(alignment, bytes);
+  void* const untouched = &errno;
+  void* block = untouched;
+  const int error = ::posix_memalign(&block, alignment, bytes);
+  if (error == 0) return block;
+  // It reports this only by its result.
+  if (block != untouched) std::abort();
+  errno = error;
+  return nullptr;
+}
+
+// SIZE_MAX where the function is not the tested library's, but libc's after it.
+std::size_t bytes_in_use() {
+  Dl_info its;
+  Dl_info mallocs;
+  if (::dladdr(reinterpret_cast<void*>(&::mallinfo2), &its) == 0 ||
+      ::dladdr(reinterpret_cast<void*>(&std::malloc), &mallocs) == 0 ||
+      its.dli_fbase != mallocs.dli_fbase)
+    return SIZE_MAX;
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
 }
 
 // ---- the pieces that are live ----
@@ -93,7 +125,7 @@ void* answered(void* block, std::size_t bytes) {
   if (block == nullptr) {
     if (errno != ENOMEM) complain("refused %zu bytes with errno %d", bytes, errno);
     ++report->refusals;
-  } else if (errno != kept_errno && target->keeps_errno) {
+  } else if (errno != kept_errno && is_ours()) {
     complain("served %zu bytes and set errno to %d", bytes, errno);
   }
   return block;
@@ -109,12 +141,12 @@ void keep(void* block, std::size_t bytes) {
 
 void take(std::size_t bytes) {
   errno = kept_errno;
-  keep(target->allocate(bytes), bytes);
+  keep(std::malloc(bytes), bytes);
 }
 
 void take_zeroed(std::size_t bytes) {
   errno = kept_errno;
-  auto* const block = static_cast<unsigned char*>(target->allocate_zeroed(bytes));
+  auto* const block = static_cast<unsigned char*>(std::calloc(1, bytes));
   for (std::size_t i = 0; block != nullptr && i < bytes; i += i < 100 ? 1 : 509) {
     if (block[i] != 0) complain("byte %zu of %zu zeroed ones is %d", i, bytes, block[i]);
   }
@@ -123,7 +155,7 @@ void take_zeroed(std::size_t bytes) {
 
 void take_aligned(std::size_t alignment, std::size_t bytes) {
   errno = kept_errno;
-  void* const block = target->allocate_aligned(alignment, bytes);
+  void* const block = allocate_aligned(alignment, bytes);
   if (address_of(block) % alignment != 0) complain("%p, not aligned to %zu", block, alignment);
   keep(block, bytes);
 }
@@ -132,8 +164,8 @@ void drop(std::size_t index) {
   Piece& piece = pieces[index];
   check(piece);
   errno = kept_errno;
-  target->release(piece.begin);
-  if (errno != kept_errno) complain("release set errno to %d", errno);
+  std::free(piece.begin);
+  if (errno != kept_errno) complain("free set errno to %d", errno);
   piece = pieces[--piece_count];
 }
 
@@ -150,7 +182,7 @@ void resize(std::size_t index, std::size_t bytes) {
   Piece& piece = pieces[index];
   check(piece);
   errno = kept_errno;
-  void* const moved = target->resize(piece.begin, bytes);
+  void* const moved = std::realloc(piece.begin, bytes);
   if (answered(moved, bytes) == nullptr) return check(piece);
   piece.begin = static_cast<unsigned char*>(moved);
   check(piece, bytes);
@@ -240,10 +272,10 @@ void work() {
   grow_and_shrink();
   run_thread();
   have_a_peak();
-  if (target->try_more != nullptr) {
-    if (const char* const wrong = target->try_more()) complain("%s", wrong);
+  if (try_more != nullptr) {
+    if (const char* const wrong = try_more()) complain("%s", wrong);
   }
-  target->trim();
+  ::malloc_trim(0);
   use_small_blocks();
   use_large_blocks();
 }
@@ -251,7 +283,6 @@ void work() {
 // Nothing fails any more.
 void expect_health() {
   for (std::size_t i = 0; i < piece_count; ++i) check(pieces[i]);
-  if (target->is_sound != nullptr && !target->is_sound()) complain("the heap is not sound");
   const std::size_t before = report->refusals;
   const std::size_t live = piece_count;
   for (const std::size_t bytes :
@@ -263,18 +294,14 @@ void expect_health() {
   run_thread();
   if (report->refusals != before) complain("a thread is refused memory that there is");
   drop_down_to(0);
-  target->trim();
-  if (target->is_sound != nullptr && !target->is_sound()) complain("the empty heap is not sound");
-  report->in_use = target->bytes_in_use();
+  ::malloc_trim(0);
+  report->in_use = bytes_in_use();
 }
 
 [[noreturn]] void be_armed_run() {
   ::alarm(seconds_per_run);
-  const bool is_open = target->open == nullptr || target->open();
-  if (is_open) work();
+  work();
   disarm();
-  if (!is_open && !target->open())
-    complain("no heap can be made though the system refuses nothing");
   expect_health();
   ::_exit(0);
 }
@@ -341,7 +368,7 @@ void try_plan(const Plan& plan, std::size_t clean_in_use, Call first_kind, Sums&
     return;
   }
   if (++sums.told <= failures_told)
-    std::printf("FAILED: %s, %s: call %u (%s)%s: %s\n", target->name, plan.world.name, plan.first,
+    std::printf("FAILED: %s, %s: call %u (%s)%s: %s\n", library_name(), plan.world.name, plan.first,
                 name_of(first_kind),
                 plan.count == 1   ? ""
                 : plan.count == 2 ? " and the next"
@@ -356,11 +383,11 @@ bool is_of_interest(const World& world, const Record& record) {
 }
 
 // Which calls fail in turn: the first ones, one from each place, and others at even intervals.
-void try_world(const World& world, const Effort& effort, const Record& clean, Sums& sums) {
+void try_world(const World& world, std::size_t most, const Record& clean, Sums& sums) {
   constexpr std::size_t dense = 8;
   const std::size_t clean_in_use = report->in_use;
   const std::size_t calls = std::min<std::size_t>(clean.calls, most_calls);
-  const std::size_t step = std::max<std::size_t>(1, calls / effort.calls_per_world);
+  const std::size_t step = std::max<std::size_t>(1, calls / most);
   Places seen;
   for (std::size_t i = 0; i < calls && sums.told < failures_told; ++i) {
     const bool is_new = seen.add(clean.places[i]);
@@ -372,24 +399,23 @@ void try_world(const World& world, const Effort& effort, const Record& clean, Su
 
 }  // namespace
 
-void run_armed(const Target& of) {
+const char* library_name() {
+  Dl_info info;
+  if (::dladdr(reinterpret_cast<void*>(&std::malloc), &info) == 0) return "?";
+  const char* const base = std::strrchr(info.dli_fname, '/');
+  return base == nullptr ? info.dli_fname : base + 1;
+}
+
+void run_armed() {
   static Report own;
-  target = &of;
   report = &own;
   tells_itself = true;
   be_armed_run();
 }
 
-bool is_long(int argc, char** argv) {
-  if (argc == 1) return false;
-  if (std::strcmp(argv[1], "--long") == 0) return true;
-  std::fprintf(stderr, "usage: %s [--long]\n", argv[0]);
-  std::exit(2);
-}
-
-int run_drill(const Target& of, const World* worlds, std::size_t world_count,
-              const Effort& effort) {
-  target = &of;
+int run_drill(const World* worlds, std::size_t world_count, std::size_t calls_per_world,
+              TryMore more) {
+  try_more = more;
   void* const shared =
       ::mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 1;
@@ -403,25 +429,26 @@ int run_drill(const Target& of, const World* worlds, std::size_t world_count,
     static Sums sums;
     sums = {};
     if (!run({worlds[i], never, 0})) {
-      std::printf("FAILED: %s, %s, without a failing call: %s\n", of.name, worlds[i].name,
+      std::printf("FAILED: %s, %s, without a failing call: %s\n", library_name(), worlds[i].name,
                   report->complaint);
       is_sound = false;
       continue;
     }
     clean = report->record;
-    try_world(worlds[i], effort, clean, sums);
+    try_world(worlds[i], calls_per_world, clean, sums);
     is_sound = is_sound && sums.told == 0;
     if (!clean.catches)
-      std::printf("%s, %s: calls by instruction cannot be made to fail here\n", of.name,
+      std::printf("%s, %s: calls by instruction cannot be made to fail here\n", library_name(),
                   worlds[i].name);
-    if (clean.catches && effort.must_refuse && sums.refusals == 0) {
-      std::printf("FAILED: %s, %s: no failing call led to a refusal\n", of.name, worlds[i].name);
+    if (clean.catches && sums.refusals == 0) {
+      std::printf("FAILED: %s, %s: no failing call led to a refusal\n", library_name(),
+                  worlds[i].name);
       is_sound = false;
     }
     std::printf(
         "%s, %s: %u calls of the system; %zu runs, %zu failures at %zu places, %zu refusals, %s; "
         "%zu KiB lost at most\n",
-        of.name, worlds[i].name, clean.calls, sums.runs, sums.failures, sums.places.count(),
+        library_name(), worlds[i].name, clean.calls, sums.runs, sums.failures, sums.places.count(),
         sums.refusals, sums.told == 0 ? "everything intact" : "NOT SOUND",
         sums.most_lost / kilobyte);
     std::fflush(stdout);

@@ -4,13 +4,10 @@
 //
 //    full_memory          some calls of each place
 //    full_memory --long   every call
-#include <dlfcn.h>
-#include <malloc.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,33 +20,6 @@ extern char** environ;
 
 namespace ts::faults {
 namespace {
-
-void* allocate_aligned(std::size_t alignment, std::size_t bytes) {
-  if (alignment % 64 != 0) return ::memalign(alignment, bytes);
-  void* const untouched = &errno;
-  void* block = untouched;
-  const int error = ::posix_memalign(&block, alignment, bytes);
-  if (error == 0) return block;
-  // It reports this only by its result.
-  if (block != untouched) std::abort();
-  errno = error;
-  return nullptr;
-}
-
-// Whether the function belongs to the tested library, and not to libc after it.
-bool is_tested(void* function) {
-  Dl_info its;
-  Dl_info mallocs;
-  return ::dladdr(function, &its) != 0 &&
-         ::dladdr(reinterpret_cast<void*>(&std::malloc), &mallocs) != 0 &&
-         its.dli_fbase == mallocs.dli_fbase;
-}
-
-std::size_t bytes_in_use() {
-  if (!is_tested(reinterpret_cast<void*>(&::mallinfo2))) return SIZE_MAX;
-  const struct mallinfo2 info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
-}
 
 // ---- operator new ----
 
@@ -92,26 +62,6 @@ const char* try_operators() {
   }
   return nullptr;
 }
-
-const char* library_name() {
-  Dl_info info;
-  if (::dladdr(reinterpret_cast<void*>(&std::malloc), &info) == 0) return "?";
-  const char* const base = std::strrchr(info.dli_fname, '/');
-  return base == nullptr ? info.dli_fname : base + 1;
-}
-
-Target target{
-    .name = nullptr,
-    .keeps_errno = false,
-    .allocate = std::malloc,
-    .allocate_zeroed = [](std::size_t bytes) { return std::calloc(1, bytes); },
-    .allocate_aligned = allocate_aligned,
-    .resize = std::realloc,
-    .release = std::free,
-    .trim = [] { ::malloc_trim(0); },
-    .bytes_in_use = bytes_in_use,
-    .try_more = try_operators,
-};
 
 constexpr World worlds[] = {
     {"the system as it is", false, false, 0},
@@ -161,13 +111,13 @@ int try_start(char* program) {
       int status = 0;
       ::waitpid(child, &status, 0);
       if (status == 0) continue;
-      std::printf("FAILED: %s, %s, a process whose call %u%s fails: wait status %#x\n", target.name,
-                  world->name, i / 2, i % 2 == 0 ? "" : " and all after it",
+      std::printf("FAILED: %s, %s, a process whose call %u%s fails: wait status %#x\n",
+                  library_name(), world->name, i / 2, i % 2 == 0 ? "" : " and all after it",
                   static_cast<unsigned>(status));
       return 1;
     }
   }
-  std::printf("%s, from the first moment on: %u processes, everything intact\n", target.name,
+  std::printf("%s, from the first moment on: %u processes, everything intact\n", library_name(),
               4 * calls);
   return 0;
 }
@@ -177,12 +127,15 @@ int try_start(char* program) {
 
 int main(int argc, char** argv) {
   using namespace ts::faults;
-  target.name = library_name();
-  target.keeps_errno = std::strncmp(target.name, "libtsmalloc", 11) == 0;
-  // In such a case libstdc++ keeps memory for exceptions, which it could not get either.
-  if (is_armed) target.try_more = nullptr;
-  if (is_armed) run_armed(target);
-  const std::size_t calls = is_long(argc, argv) ? SIZE_MAX : 6;
-  const int drilled = run_drill(target, worlds, sizeof worlds / sizeof *worlds, {true, calls});
+  // In such a case libstdc++ keeps memory for exceptions, which it could not get either, so no
+  // operators are tried.
+  if (is_armed) run_armed();
+  const bool is_long = argc == 2 && std::strcmp(argv[1], "--long") == 0;
+  if (argc != 1 && !is_long) {
+    std::fprintf(stderr, "usage: %s [--long]\n", argv[0]);
+    return 2;
+  }
+  const int drilled =
+      run_drill(worlds, sizeof worlds / sizeof *worlds, is_long ? SIZE_MAX : 6, try_operators);
   return drilled != 0 ? drilled : try_start(argv[0]);
 }

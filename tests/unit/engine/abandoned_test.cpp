@@ -10,16 +10,9 @@
 #include "features/guard/sampled_guard.h"
 #include "features/profile/sampling_switch.h"
 #include "unit/engine/fresh_engine.h"
-#include "unit/engine/page_heap_access.h"
 
 namespace ts::testing {
 namespace {
-
-void abandon(ThreadHeap& heap, bool keeps_bins) {
-  const std::uint32_t pages = engine::pages_of_slabs(heap);
-  const Guard guard{engine::abandoned_lock};
-  engine::abandon(heap, keeps_bins, pages);
-}
 
 std::uint32_t heap_count() { return engine::page_map.heap_count.load(); }
 
@@ -403,7 +396,7 @@ TS_ENGINE_TEST(Fork, InAProcessOfOneThreadAbandonsNone) {
   ThreadHeap& own = make_heap();
   ThreadHeap& other = make_heap();
   const As as{own};
-  fake_os::set_has_one_thread(true);
+  fake_os::answers.has_one_thread = true;
   // A signal handler may fork on top of a call that holds a lock.
   engine::page_heap.lock().lock();
   engine::Engine engine;

@@ -2,8 +2,6 @@
 // large request.
 #include "core/address_range.h"
 
-#include <cstring>
-
 #include "core/page_map.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -85,7 +83,7 @@ TEST(AddressRange, EachRequestIsRefusedInTurn) {
     for (unsigned n = 0; n <= most_requests; ++n) {
       SCOPED_TRACE(::testing::Message() << lonely << " addresses, request " << n);
       in_child([&] {
-        fake_os::set_lonely_addresses(lonely);
+        fake_os::answers.lonely_addresses = lonely;
         fake_os::refuse_nth(n);
         AddressRange range;
         live(range);
@@ -101,7 +99,7 @@ TEST(AddressRange, EachRequestIsRefusedInTurn) {
 TEST(AddressRange, WhatCannotBeGivenBackIsThereTheNextTime) {
   for (const unsigned lonely : {3U, 0U}) {
     in_child([&] {
-      fake_os::set_lonely_addresses(lonely);
+      fake_os::answers.lonely_addresses = lonely;
       AddressRange range;
       ASSERT_TRUE(range.extend(50'000));
       fake_os::refuse(Call::unmap, Call::decommit);
@@ -138,7 +136,7 @@ TS_ENGINE_TEST(AddressRange, WithoutALonelyAddressTheRangeIsReserved) {
 }
 
 TS_ENGINE_TEST(AddressRange, AReservedRangeIsAsLargeAsIsGranted) {
-  fake_os::set_lonely_addresses(0);
+  fake_os::answers.lonely_addresses = 0;
   fake_os::refuse_if(
       [](const Request& r) { return r.call == Call::reserve && r.bytes > std::size_t{64} << 20; });
   AddressRange range;

@@ -66,7 +66,7 @@ void leave_dirty(unsigned spans) {
     page_heap.allocate(1, 1, 0, From::anywhere);
   }
   for (engine::Span* const span : freed) page_heap.release(span);
-  fake_os::set_clock(begin_ms);
+  fake_os::answers.clock = begin_ms;
 }
 
 // Performs steps as they fall due until none is left; returns how many milliseconds that took.
@@ -80,7 +80,7 @@ std::uint64_t housekeep_until_none_is_due(std::size_t most_of_a_step) {
     EXPECT_GE(pause, 0);
     EXPECT_LE(pause, 200);
     now += static_cast<unsigned>(pause);
-    fake_os::set_clock(now);
+    fake_os::answers.clock = now;
   }
   ADD_FAILURE() << "a step is due for ever";
   return 0;
@@ -125,16 +125,12 @@ TS_ENGINE_TEST(BackgroundThread, AStepLeavesTheProcessToTheBackgroundThread) {
 TS_ENGINE_TEST(BackgroundThread, AStepRetiresWhatRemoteFreesEmptied) {
   ThreadHeap& owner = make_heap();
   ThreadHeap& other = make_heap();
-  std::vector<void*> blocks;
-  for (int i = 0; i < 1000; ++i) blocks.push_back(allocate(owner, 1000));
+  std::vector<void*> blocks = allocate_many(owner, 1000, 1000);
   for (void* const block : blocks) release(other, block);
-  {
-    const As as{other};
-    engine::flush_batches(other);
-  }
+  engine::flush_batches(other);
   const unsigned size_class = engine::class_for(1000);
   ASSERT_GT(owner.slabs[size_class], 10U);
-  fake_os::set_clock(begin_ms);
+  fake_os::answers.clock = begin_ms;
   housekeep();
   EXPECT_LT(owner.slabs[size_class], 3U);
 }
@@ -154,24 +150,20 @@ std::size_t pending_pages(const ThreadHeap& heap) {
 TS_ENGINE_TEST(BackgroundThread, CollectsWhatWasFreedOfHeapsWithoutAThread) {
   ThreadHeap& ended = make_heap();
   ThreadHeap& other = make_heap();
-  std::vector<void*> blocks;
-  for (int i = 0; i < 20'000; ++i) blocks.push_back(allocate(ended, 1000));
+  std::vector<void*> blocks = allocate_many(ended, 20'000, 1000);
   const auto free_each = [&](std::size_t first, std::size_t step) {
     for (std::size_t i = first; i < blocks.size(); i += step) release(other, blocks[i]);
     const As as{other};
     engine::flush_batches(other);
   };
   free_each(1, 4);
-  {
-    const Guard guard{engine::abandoned_lock};
-    engine::abandon(ended, false, 0);
-  }
+  abandon(ended, false);
   EXPECT_GT(pending_pages(ended), 1000U);
-  fake_os::set_clock(begin_ms);
+  fake_os::answers.clock = begin_ms;
   housekeep_until_none_is_due(10 * mib);
   EXPECT_EQ(pending_pages(ended), 0U);
   free_each(2, 400);
-  fake_os::set_clock(begin_ms + 10'000);
+  fake_os::answers.clock = begin_ms + 10'000;
   EXPECT_EQ(housekeep_until_none_is_due(10 * mib), 0U) << "too few to be collected";
   free_each(3, 4);
   EXPECT_TRUE(page_heap.has_uncollected());

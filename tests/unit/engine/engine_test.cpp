@@ -93,39 +93,6 @@ TS_HEAP_TEST(LargeBlocks, AnOddLengthIsThatOfWholePages) {
   EXPECT_EQ(engine.bytes_of(engine.allocate(0, 1 << 20)), page_bytes);
 }
 
-TS_HEAP_TEST(LargeBlocks, AlignmentsAreKept) {
-  for (std::size_t alignment = 16; alignment <= std::size_t{8} << 20; alignment *= 2) {
-    for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, std::size_t{5000},
-                                    std::size_t{32768}, std::size_t{100'000}}) {
-      void* const p = engine.allocate(bytes, alignment);
-      ASSERT_NE(p, nullptr);
-      EXPECT_EQ(address_of(p) % alignment, 0U);
-      EXPECT_GE(engine.bytes_of(p), bytes);
-    }
-  }
-  expect_sound();
-  EXPECT_EQ(engine.allocate(address_limit + 1, 16), nullptr);
-  EXPECT_EQ(engine.allocate(16, address_limit * 2), nullptr);
-}
-
-TS_HEAP_TEST(LargeBlocks, ZeroedOnesAreNotWrittenToWhereMemoryIsClean) {
-  const auto is_zero = [](void* p, std::size_t bytes) {
-    const auto* const begin = static_cast<const unsigned char*>(p);
-    return std::all_of(begin, begin + bytes, [](unsigned char byte) { return byte == 0; });
-  };
-  for (const std::size_t bytes : {std::size_t{100}, std::size_t{50'000}, std::size_t{300'000}}) {
-    void* const p = engine.allocate_zeroed(bytes);
-    EXPECT_TRUE(is_zero(p, bytes));
-    std::memset(p, 7, bytes);
-    release(p);
-    void* const q = engine.allocate_zeroed(bytes);
-    EXPECT_EQ(q, p);
-    EXPECT_TRUE(is_zero(q, bytes));
-  }
-  fake_os::refuse_memory();
-  EXPECT_EQ(engine.allocate_zeroed(std::size_t{1} << 30), nullptr);
-}
-
 TS_HEAP_TEST(LargeBlocks, MoveWithTheirPages) {
   constexpr std::size_t bytes = std::size_t{512} << 10;
   auto* p = static_cast<unsigned char*>(engine.allocate(bytes, without_colour));
@@ -187,14 +154,16 @@ TS_HEAP_TEST(LargeBlocks, ThatAreFilledAndGrowByMuchAreCopiedToTouchedMemory) {
   void* const p = engine.allocate(bytes, without_colour);
   void* const between = engine.allocate(bytes, without_colour);
   release(engine.allocate(2 * bytes, without_colour));
-  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
+  fake_os::answers.touched_pages = [](const std::byte*, std::size_t, std::size_t n) { return n; };
   EXPECT_EQ(engine.move(p, 2 * bytes), nullptr);
   EXPECT_EQ(engine.move(p, bytes + bytes / 4), nullptr);
   EXPECT_NE(engine.move(between, 4 * bytes), nullptr) << "no touched memory is as long";
-  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n - 1; });
+  fake_os::answers.touched_pages = [](const std::byte*, std::size_t, std::size_t n) {
+    return n - 1;
+  };
   void* const moved = engine.move(p, 2 * bytes);
   ASSERT_NE(moved, nullptr) << "it is not filled";
-  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
+  fake_os::answers.touched_pages = [](const std::byte*, std::size_t, std::size_t n) { return n; };
   EXPECT_NE(engine.move(moved, 2 * bytes + bytes / 4), nullptr) << "copies that add up";
 }
 
@@ -317,10 +286,10 @@ TS_ENGINE_TEST(LargeBlocks, NewMappingsAreRefusedHugePagesAsAllMemoryIs) {
 }
 
 TS_HEAP_TEST(LargeBlocks, NoneMovesWhileMappingsAreFew) {
-  fake_os::set_half_of_mappings(false);
+  fake_os::answers.has_half_of_mappings = false;
   ASSERT_TRUE(move_blocks(8191));
   for (int i = 0; i < 8192; ++i) ASSERT_FALSE(move_blocks(1)) << i;
-  fake_os::set_half_of_mappings(true);
+  fake_os::answers.has_half_of_mappings = true;
   EXPECT_TRUE(move_blocks(2));
 }
 
@@ -394,15 +363,7 @@ TS_HEAP_TEST(LargeBlocks, KeepTheirColourWhereverTheyGo) {
 
 // ---- the engine as a whole ----
 
-TS_HEAP_TEST(Engine, GoodSizesAreUsableSizes) {
-  for (std::size_t bytes = 1; bytes < 200'000; bytes += 977) {
-    void* const p = engine.allocate(bytes, 16);
-    const std::size_t good = engine.good_size(bytes);
-    EXPECT_EQ(good, engine.bytes_of(p));
-    EXPECT_EQ(engine.good_size(good), good);
-    EXPECT_TRUE(engine.is_block(p, FoundBy::realloc));
-    release(p);
-  }
+TS_HEAP_TEST(Engine, GrowsByAnEighthAtLeast) {
   EXPECT_EQ(engine.size_to_grow_into(1000, 1001), 1125U);
   EXPECT_EQ(engine.size_to_grow_into(1000, 1125), 1125U);
   EXPECT_EQ(engine.size_to_grow_into(1000, 900), 900U);
@@ -416,33 +377,6 @@ TS_HEAP_TEST(Engine, ASmallBlockStaysWhereItIsUntilItWouldBeHalfEmpty) {
   EXPECT_FALSE(engine.resize(p, 512));
   EXPECT_FALSE(engine.resize(p, 1025));
   EXPECT_TRUE(engine.resize(engine.allocate(64, 16), 1));
-}
-
-TS_ENGINE_TEST(Engine, ATrimLeavesNothingOfWhatIsFree) {
-  ThreadHeap& a = make_heap();
-  ThreadHeap& b = make_heap();
-  std::mt19937_64 random{3};
-  std::vector<void*> blocks;
-  for (int i = 0; i < 3000; ++i) blocks.push_back(allocate(i % 2 == 0 ? a : b, random() % 50'000));
-  for (std::size_t i = 0; i < blocks.size(); ++i) release(i % 3 == 0 ? a : b, blocks[i]);
-  expect_sound();
-  flush_heap(b);
-  {
-    const As as{a};
-    EXPECT_TRUE(engine::Engine{}.trim(0));
-  }
-  {
-    const As as{b};
-    engine::Engine{}.trim(0);
-  }
-  expect_sound();
-  const std::size_t left = engine::PageHeapTest::top() - engine::PageHeapTest::clean().pages();
-  EXPECT_EQ(left, engine::PageHeapTest::dirty().pages());
-  if (pages_per_os_page() == 1) {
-    EXPECT_EQ(left, 0U);
-  }
-  const As as{engine::no_heap};
-  EXPECT_FALSE(engine::Engine{}.trim(0)) << "there is nothing";
 }
 
 TS_HEAP_TEST(Engine, APurgeDelayOfZeroKeepsNothingAndANegativeOneAll) {
@@ -508,97 +442,6 @@ TS_HEAP_TEST(Engine, ATrimGivesBackTheTablesOfFreeMemory) {
   for (void* const p : blocks) release(p);
   release(first);
   engine.trim(0);
-}
-
-// Four heaps allocate and free each other's blocks, fully or in part. Every block keeps its
-// contents, and the engine is sound after each step.
-void play(unsigned seed, bool may_refuse) {
-  std::mt19937_64 random{seed};
-  const auto below = [&](std::size_t n) { return random() % n; };
-  std::vector<ThreadHeap*> heaps;
-  for (int i = 0; i < 4; ++i) heaps.push_back(&make_heap());
-  struct Owned {
-    std::byte* p;
-    std::size_t bytes;
-    std::byte pattern;
-  };
-  std::vector<Owned> blocks;
-  const auto check = [](const Owned& o) {
-    ASSERT_EQ(o.p[0], o.pattern);
-    ASSERT_EQ(o.p[o.bytes - 1], o.pattern);
-    ASSERT_GE(engine::Engine::bytes_of(o.p), o.bytes);
-  };
-  std::uint64_t now = 1000;
-  if (may_refuse) fake_os::refuse_if([&](const fake_os::Request&) { return below(4) == 0; });
-  // A few sizes at a time, so that slabs fill up and become empty.
-  std::size_t largest = 100;
-  for (int step = 0; step < rounds(6000) && !::testing::Test::HasFailure(); ++step) {
-    if (step % 500 == 0) largest = std::size_t{16} << below(14);
-    const As as{*heaps[below(heaps.size())]};
-    engine::Engine engine;
-    const std::size_t kind = below(20);
-    if (kind < 9) {
-      const std::size_t bytes = below(largest) + 1;
-      auto* const p = static_cast<std::byte*>(
-          engine.allocate(bytes, std::size_t{16} << (below(8) == 0 ? below(12) : 0)));
-      if (p != nullptr) {
-        const auto pattern = static_cast<std::byte>(step % 251 + 1);
-        p[0] = p[bytes - 1] = pattern;
-        blocks.push_back({p, bytes, pattern});
-      } else {
-        EXPECT_TRUE(may_refuse);
-      }
-    } else if (kind < 17 || blocks.size() > 1500) {
-      const std::size_t count = below(8) == 0 ? below(300) : 1;
-      for (std::size_t i = 0; i < count && !blocks.empty(); ++i) {
-        std::swap(blocks[below(blocks.size())], blocks.back());
-        check(blocks.back());
-        release(blocks.back().p);
-        blocks.pop_back();
-      }
-    } else if (kind == 17 && !blocks.empty()) {
-      Owned& o = blocks[below(blocks.size())];
-      const std::size_t bytes = below(2 * largest) + 1;
-      if (engine.resize(o.p, bytes)) {
-        o.bytes = bytes;
-        o.p[0] = o.p[bytes - 1] = o.pattern;
-      } else if (void* const moved = engine.move(o.p, bytes); moved != nullptr) {
-        o.p = static_cast<std::byte*>(moved);
-        ASSERT_EQ(o.p[0], o.pattern);
-        o.bytes = bytes;
-        o.p[bytes - 1] = o.pattern;
-      }
-      check(o);
-    } else if (kind == 18 && below(10) == 0) {
-      below(2) == 0 ? flush_heap(engine::current_heap())
-                    : static_cast<void>(engine.trim(below(1 << 20)));
-    } else {
-      now += below(300);
-      fake_os::set_clock(now);
-    }
-    if (step % 8 == 0) expect_sound("while heaps play");
-  }
-  fake_os::refuse_nothing();
-  for (const Owned& o : blocks) {
-    check(o);
-    release(*heaps[below(heaps.size())], o.p);
-  }
-  for (int i = 0; i < 2; ++i) {
-    for (ThreadHeap* const heap : heaps) flush_heap(*heap);
-  }
-  page_heap.trim(0);
-  expect_sound();
-  expect_no_misuse();
-  std::size_t in_use = 0;
-  page_heap.for_each([&](const Span& span) { in_use += span.state == SpanState::free ? 0 : 1; });
-  EXPECT_LE(in_use, may_refuse ? 1U : 0U) << "but for what a refused move left behind";
-}
-
-TEST(Engine, FourHeapsPlay) {
-  for (unsigned seed = 0; seed < 3; ++seed) in_child([seed] { play(seed, false); });
-}
-TEST(Engine, FourHeapsPlayUnderRefusals) {
-  for (unsigned seed = 3; seed < 6; ++seed) in_child([seed] { play(seed, true); });
 }
 
 }  // namespace

@@ -134,6 +134,13 @@ inline void* allocate(ThreadHeap& heap, std::size_t bytes, std::size_t alignment
   return engine::Engine{}.allocate(bytes, alignment);
 }
 
+// This many blocks.
+inline std::vector<void*> allocate_many(ThreadHeap& heap, std::size_t count, std::size_t bytes) {
+  std::vector<void*> blocks(count);
+  for (void*& p : blocks) p = allocate(heap, bytes);
+  return blocks;
+}
+
 // Not inlined, like Engine::release(): coverage counts the branches of each copy.
 [[gnu::noinline]] inline void release(void* p) { engine::Engine{}.release(p); }
 
@@ -153,6 +160,12 @@ inline void flush_heap(ThreadHeap& heap) {
 inline void flush_bin_of(ThreadHeap& heap, unsigned size_class) {
   const HeapHold hold{heap};
   engine::flush_bin(heap, size_class);
+}
+
+inline void abandon(ThreadHeap& heap, bool keeps_bins) {
+  const std::uint32_t pages = engine::pages_of_slabs(heap);
+  const Guard guard{engine::abandoned_lock};
+  engine::abandon(heap, keeps_bins, pages);
 }
 
 // The heap keeps no spare lists from bursts of frees: they bypass the bin.

@@ -47,10 +47,10 @@ bool is(const Event& event, Call call, const std::byte* begin, std::size_t bytes
 
 // Either all pages of each range were touched, or none.
 void touch_all() {
-  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t n) { return n; });
+  fake_os::answers.touched_pages = [](const std::byte*, std::size_t, std::size_t n) { return n; };
 }
 void touch_none() {
-  fake_os::answer_touched_pages([](const std::byte*, std::size_t, std::size_t) { return 0U; });
+  fake_os::answers.touched_pages = [](const std::byte*, std::size_t, std::size_t) { return 0U; };
 }
 
 TS_ENGINE_TEST(HugePages, BlocksBelow4MebibytesAskForNothing) {
@@ -73,29 +73,22 @@ bool is_covered(const std::vector<Event>& wishes, Call call, const std::byte* be
   return covered >= bytes;
 }
 
-TS_ENGINE_TEST(HugePages, AreRefusedInAllMemoryOfAProcessThatWantsNone) {
-  current_options.huge_pages = HugePages::never;
-  Requests r;
-  std::vector<Event> all;
-  touch_all();
-  for (const std::size_t bytes : {std::size_t{100}, 8 * mebibyte, 32 * mebibyte}) {
-    const std::byte* const p = r.allocate(bytes);
-    all.insert(all.end(), r.wishes.begin(), r.wishes.end());
-    EXPECT_TRUE(is_covered(all, Call::refuse_huge_pages, p, bytes)) << bytes;
-    for (const Event& wish : all) EXPECT_EQ(wish.call, Call::refuse_huge_pages);
-  }
-}
-
-TS_ENGINE_TEST(HugePages, AreAskedForInAllMemoryOfAProcessThatAlwaysWantsThem) {
-  current_options.huge_pages = HugePages::always;
-  Requests r;
-  std::vector<Event> all;
-  touch_none();
-  for (const std::size_t bytes : {std::size_t{100}, 8 * mebibyte, 32 * mebibyte}) {
-    const std::byte* const p = r.allocate(bytes);
-    all.insert(all.end(), r.wishes.begin(), r.wishes.end());
-    EXPECT_TRUE(is_covered(all, Call::prefer_huge_pages, p, bytes)) << bytes;
-    for (const Event& wish : all) EXPECT_EQ(wish.call, Call::prefer_huge_pages);
+TEST(HugePages, AreRefusedOrAskedForInAllMemoryWhereAnOptionSaysSo) {
+  for (const HugePages option : {HugePages::never, HugePages::always}) {
+    in_child([option] {
+      current_options.huge_pages = option;
+      const Call wish =
+          option == HugePages::never ? Call::refuse_huge_pages : Call::prefer_huge_pages;
+      Requests r;
+      std::vector<Event> all;
+      option == HugePages::never ? touch_all() : touch_none();
+      for (const std::size_t bytes : {std::size_t{100}, 8 * mebibyte, 32 * mebibyte}) {
+        const std::byte* const p = r.allocate(bytes);
+        all.insert(all.end(), r.wishes.begin(), r.wishes.end());
+        EXPECT_TRUE(is_covered(all, wish, p, bytes)) << bytes;
+        for (const Event& event : all) EXPECT_EQ(event.call, wish);
+      }
+    });
   }
 }
 
@@ -156,10 +149,10 @@ TS_ENGINE_TEST(HugePages, SevenInEightOfTheLookedAtPagesFillABlock) {
   for (const std::size_t touched : {27U, 28U}) {
     in_child([touched] {
       Requests r;
-      fake_os::answer_touched_pages([touched](const std::byte*, std::size_t, std::size_t n) {
+      fake_os::answers.touched_pages = [touched](const std::byte*, std::size_t, std::size_t n) {
         EXPECT_EQ(n, 32U);
         return touched;
-      });
+      };
       r.allocate(8 * mebibyte);
       r.allocate(8 * mebibyte);
       EXPECT_EQ(!r.wishes.empty(), touched >= 28);
@@ -186,9 +179,9 @@ TS_ENGINE_TEST(HugePages, AProbeAmongPromisingBlocksHasSmallPagesInItsMiddle) {
   EXPECT_GT(window, p + bytes / 4);
   EXPECT_LT(window, p + 3 * bytes / 4);
   // Only the window decides: huge pages elsewhere are fully touched.
-  fake_os::answer_touched_pages([window](const std::byte* begin, std::size_t, std::size_t n) {
+  fake_os::answers.touched_pages = [window](const std::byte* begin, std::size_t, std::size_t n) {
     return begin == window ? 0 : n;
-  });
+  };
   r.allocate(bytes);
   EXPECT_EQ(r.wishes.size(), 1U);
   EXPECT_EQ(r.wishes[0].call, Call::refuse_huge_pages) << "an earlier block may have asked here";
@@ -282,7 +275,11 @@ TS_ENGINE_TEST(HugePages, GrowthAsksInRunsBehindStepsThatSmallBlocksFilled) {
 }
 
 TS_ENGINE_TEST(HugePages, GrowthOfLargerBlocksAsksForNone) {
-  EXPECT_EQ(Growth{}.fill(20, 5000), std::string(20, 's'));
+  Growth growth;
+  EXPECT_EQ(growth.fill(20, 5000), std::string(20, 's'));
+  growth.fill(22, 1000);
+  EXPECT_NE(growth.engine.allocate(4 * mebibyte - page_bytes, 16), nullptr);
+  for (const Event& event : fake_os::take_events()) EXPECT_NE(event.call, Call::prefer_huge_pages);
 }
 
 TS_ENGINE_TEST(HugePages, GrowthOfSlabsWithFewBlocksAsksForNone) {
@@ -319,13 +316,6 @@ TS_ENGINE_TEST(HugePages, AStepMayBeFilledAWhileAfterTheNextOneBegan) {
   set_used(6, none);
   set_used(5, [](const engine::Span& slab) { return std::uint32_t{slab.slab_blocks}; });
   EXPECT_EQ(growth.fill(8, 1000), "sshhhssh");
-}
-
-TS_ENGINE_TEST(HugePages, GrowthForALargeBlockAsksForNone) {
-  Growth growth;
-  growth.fill(2, 1000);
-  EXPECT_NE(growth.engine.allocate(4 * mebibyte - page_bytes, 16), nullptr);
-  for (const Event& event : fake_os::take_events()) EXPECT_NE(event.call, Call::prefer_huge_pages);
 }
 
 TS_ENGINE_TEST(HugePages, AWishIsTakenBackOnlyWhereOneWasMade) {

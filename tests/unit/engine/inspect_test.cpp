@@ -1,12 +1,10 @@
 // Walks, statistics and maps of the engine, compared with what the test did.
 #include <iostream>
 #include <map>
-#include <set>
 
 #include "core/heap_lifecycle.h"
 #include "core/view.h"
 #include "engine/span_map.h"
-#include "features/sparse/slab_purge.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"
 
@@ -26,56 +24,98 @@ std::map<const void*, BlockView> walk() {
   return blocks;
 }
 
-TS_ENGINE_TEST(Inspect, AWalkKnowsTheStateOfEachBlock) {
+// What find_block() reports for an address.
+struct FoundBlock {
+  explicit FoundBlock(const void* p) : is_there{engine::find_block(p, block, pages)} {}
+
+  BlockView block{};
+  MapExtent pages{};
+  bool is_there;
+};
+
+// In a bin, it is free to an address, and in a batch, in use: only its thread knows more.
+TS_ENGINE_TEST(Inspect, WalksAddressesAndMeasuresKnowWhereABlockIs) {
+  EXPECT_FALSE(FoundBlock{&std::cout}.is_there) << "before the first block";
   ThreadHeap& heap = make_heap();
   ThreadHeap& other = make_heap();
-  std::vector<void*> blocks;
-  for (int i = 0; i < 400; ++i) blocks.push_back(allocate(heap, 48));
-  const auto state_of = [&](std::size_t i) { return walk().at(blocks[i]).state; };
-  EXPECT_EQ(state_of(0), BlockState::used);
+  const std::vector<void*> blocks = allocate_many(heap, 400, 48);
+  flush_bin_of(heap, engine::class_for(48));
+  const std::size_t in_slabs = engine::measure().slab_bytes;
+  const auto expect = [&](std::size_t i, BlockState walked, BlockState found, std::size_t cached,
+                          std::size_t waiting, std::size_t freed) {
+    EXPECT_EQ(walk().at(blocks[i]).state, walked);
+    EXPECT_EQ(FoundBlock{blocks[i]}.block.state, found);
+    const HeapMeasures measures = engine::measure();
+    EXPECT_EQ(measures.cached_bytes, cached);
+    EXPECT_EQ(measures.waiting_bytes, waiting);
+    EXPECT_EQ(measures.slab_bytes, in_slabs + freed);
+  };
+  using enum BlockState;
+  expect(0, used, used, 0, 0, 0);
   EXPECT_EQ(walk().at(blocks[0]).owner, 1U);
   EXPECT_EQ(walk().at(blocks[0]).bytes, 48U);
-  release(heap, blocks[0]);
-  EXPECT_EQ(state_of(0), BlockState::cached) << "in a bin";
+  release(heap, blocks[0]);  // into the bin
+  expect(0, cached, free, 48, 0, 0);
   flush_bin_of(heap, engine::class_for(48));
-  EXPECT_EQ(state_of(0), BlockState::free) << "on its slab's list";
-  release(other, blocks[1]);
-  EXPECT_EQ(state_of(1), BlockState::cached) << "in a batch";
-  engine::flush_batches(other);
-  EXPECT_EQ(state_of(1), BlockState::cached) << "pending";
+  expect(0, free, free, 0, 0, 48);
+  release(other, blocks[1]);  // into a batch
+  expect(1, cached, used, 48, 0, 48);
+  engine::flush_batches(other);  // pending
+  expect(1, cached, cached, 0, 48, 48);
   collect_from(heap);
-  EXPECT_EQ(state_of(1), BlockState::free);
+  expect(1, free, free, 0, 0, 96);
 
   void* const large = allocate(heap, 200'000, without_colour);
   void* const stop = allocate(heap, 200'000, without_colour);
-  void* const cached = allocate(heap, 3 * page_bytes, without_colour);
-  release(heap, cached);
-  EXPECT_EQ(walk().at(large).state, BlockState::used);
+  void* const in_bin = allocate(heap, 3 * page_bytes, without_colour);
+  release(heap, in_bin);
+  EXPECT_EQ(walk().at(large).state, used);
   EXPECT_EQ(walk().at(large).bytes, 13 * page_bytes);
-  EXPECT_EQ(walk().at(cached).state, BlockState::cached);
+  EXPECT_EQ(walk().at(in_bin).state, cached);
   release(heap, large);
-  EXPECT_EQ(walk().at(large).state, BlockState::free);
-  EXPECT_EQ(walk().at(stop).state, BlockState::used);
+  EXPECT_EQ(walk().at(large).state, free);
+  EXPECT_EQ(walk().at(stop).state, used);
 }
 
-TS_ENGINE_TEST(Inspect, AWalkEndsWhereItsVisitorSays) {
+TS_ENGINE_TEST(Inspect, MemoryOfEndedThreadsIsCountedApart) {
   ThreadHeap& heap = make_heap();
-  void* const small = allocate(heap, 48);
-  void* const large = allocate(heap, 200'000, without_colour);
-  for (const void* const last : {small, large}) {
-    struct Visits {
-      const void* last;
-      int further;
-    } visits{last, 0};
-    const auto visit = [](const BlockView& block, void* argument) {
-      auto& v = *static_cast<Visits*>(argument);
-      if (v.last == nullptr) ++v.further;
-      if (block.payload == v.last) v.last = nullptr;
-      return v.last != nullptr;
-    };
-    EXPECT_FALSE(engine::Engine{}.walk(visit, &visits));
-    EXPECT_EQ(visits.further, 0);
+  const std::vector<void*> blocks = allocate_many(heap, 400, 48);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) release(heap, blocks[i]);
+  flush_heap(heap);
+  const HeapMeasures measures = engine::measure();
+  abandon(heap, true);
+  const HeapMeasures ended = engine::measure();
+  EXPECT_EQ(ended.ended_heaps, 1U);
+  EXPECT_EQ(ended.heaps, 1U);
+  EXPECT_EQ(ended.ended_bytes, measures.slab_bytes);
+  EXPECT_EQ(ended.slab_bytes, 0U);
+  EXPECT_EQ(ended.free_bytes, measures.free_bytes);
+  EXPECT_EQ(ended.page_bytes(), measures.page_bytes());
+}
+
+// Of its first byte, its last and one between, and of none of its neighbours.
+TS_ENGINE_TEST(Inspect, ABlockIsFoundByAnyOfItsAddresses) {
+  ThreadHeap& heap = make_heap();
+  auto* const small = static_cast<std::byte*>(allocate(heap, 48));
+  auto* const large = static_cast<std::byte*>(allocate(heap, 200'000, without_colour));
+  auto* const coloured = static_cast<std::byte*>(allocate(heap, 200'000));
+  for (std::byte* const p : {small, large, coloured}) {
+    const std::size_t bytes = engine::Engine::bytes_of(p);
+    for (const std::size_t at : {std::size_t{0}, bytes / 2, bytes - 1}) {
+      const FoundBlock found{p + at};
+      ASSERT_TRUE(found.is_there);
+      EXPECT_EQ(found.block.payload, p);
+      EXPECT_EQ(found.block.bytes, bytes);
+      EXPECT_EQ(found.block.owner, p == small ? 1U : 0U);
+      EXPECT_EQ(found.pages.state, p == small ? MapState::mixed : MapState::used);
+    }
   }
+  EXPECT_EQ(FoundBlock{small}.pages.block_bytes, 48U);
+  EXPECT_EQ(FoundBlock{small}.pages.address, address_of(engine::memory_of(engine::slab_of(small))));
+  EXPECT_FALSE(FoundBlock{coloured - 1}.is_there) << "before the block";
+  release(heap, large);
+  EXPECT_FALSE(FoundBlock{large}.is_there) << "in a free span";
+  EXPECT_FALSE(FoundBlock{&heap}.is_there) << "of the engine's own";
 }
 
 TS_HEAP_TEST(Inspect, MeasuresAreSumsOfAWalk) {
@@ -140,116 +180,6 @@ TS_ENGINE_TEST(Inspect, AMapHasEachSpanWithItsState) {
   };
   EXPECT_FALSE(engine::walk_map(engine, end_at_once, &visits));
   EXPECT_EQ(visits, 1);
-}
-
-TS_ENGINE_TEST(Inspect, MeasuresTellWhereFreeMemoryIs) {
-  ThreadHeap& heap = make_heap();
-  ThreadHeap& other = make_heap();
-  std::vector<void*> blocks;
-  for (int i = 0; i < 400; ++i) blocks.push_back(allocate(heap, 48));
-  const HeapMeasures full = engine::measure();
-  release(heap, blocks[0]);
-  EXPECT_EQ(engine::measure().cached_bytes, full.cached_bytes + 48) << "in a bin";
-  flush_bin_of(heap, engine::class_for(48));
-  HeapMeasures measures = engine::measure();
-  EXPECT_EQ(measures.cached_bytes, 0U);
-  EXPECT_EQ(measures.slab_bytes, full.slab_bytes + full.cached_bytes + 48);
-  release(other, blocks[1]);
-  EXPECT_EQ(engine::measure().cached_bytes, 48U) << "in a batch";
-  engine::flush_batches(other);
-  EXPECT_EQ(engine::measure().cached_bytes, 0U);
-  EXPECT_EQ(engine::measure().waiting_bytes, 48U) << "pending";
-  collect_from(heap);
-  EXPECT_EQ(engine::measure().waiting_bytes, 0U);
-  measures = engine::measure();
-  {
-    const Guard guard{engine::abandoned_lock};
-    engine::abandon(heap, true, engine::pages_of_slabs(heap));
-  }
-  const HeapMeasures ended = engine::measure();
-  EXPECT_EQ(ended.ended_heaps, 1U);
-  EXPECT_EQ(ended.heaps, 2U);
-  EXPECT_EQ(ended.ended_bytes, measures.slab_bytes);
-  EXPECT_EQ(ended.slab_bytes, 0U);
-  EXPECT_EQ(ended.free_bytes, measures.free_bytes);
-  EXPECT_EQ(ended.page_bytes(), measures.page_bytes());
-}
-
-// What find_block() reports for an address.
-struct FoundBlock {
-  explicit FoundBlock(const void* p) : is_there{engine::find_block(p, block, pages)} {}
-
-  BlockView block{};
-  MapExtent pages{};
-  bool is_there;
-};
-
-TS_ENGINE_TEST(Inspect, ABlockIsFoundByAnyOfItsAddresses) {
-  EXPECT_FALSE(FoundBlock{&std::cout}.is_there) << "before the first block";
-  ThreadHeap& heap = make_heap();
-  ThreadHeap& other = make_heap();
-  std::vector<std::byte*> blocks;
-  for (int i = 0; i < 400; ++i) blocks.push_back(static_cast<std::byte*>(allocate(heap, 48)));
-  for (const std::size_t at : {0, 1, 47}) {
-    const FoundBlock found{blocks[7] + at};
-    ASSERT_TRUE(found.is_there);
-    EXPECT_EQ(found.block.payload, blocks[7]);
-    EXPECT_EQ(found.block.bytes, 48U);
-    EXPECT_EQ(found.block.state, BlockState::used);
-    EXPECT_EQ(found.block.owner, 1U);
-    EXPECT_EQ(found.pages.state, MapState::mixed);
-    EXPECT_EQ(found.pages.block_bytes, 48U);
-    EXPECT_EQ(found.pages.address, address_of(engine::memory_of(engine::slab_of(blocks[7]))));
-  }
-  release(heap, blocks[7]);
-  EXPECT_EQ(FoundBlock{blocks[7]}.block.state, BlockState::free) << "in a bin";
-  release(other, blocks[8]);
-  EXPECT_EQ(FoundBlock{blocks[8]}.block.state, BlockState::used) << "in a batch";
-  engine::flush_batches(other);
-  EXPECT_EQ(FoundBlock{blocks[8]}.block.state, BlockState::cached) << "pending";
-  collect_from(heap);
-  EXPECT_EQ(FoundBlock{blocks[8]}.block.state, BlockState::free);
-  const Span& last = *engine::slab_of(blocks.back());
-  const std::byte* const fresh = engine::block_at(last, last.carved);
-  EXPECT_TRUE(last.carved < last.slab_blocks ? !FoundBlock{fresh}.is_there : true);
-
-  auto* const large = static_cast<std::byte*>(allocate(heap, 200'000, without_colour));
-  for (const std::size_t at : {std::size_t{0}, std::size_t{100'000}, 13 * page_bytes - 1}) {
-    const FoundBlock found{large + at};
-    ASSERT_TRUE(found.is_there);
-    EXPECT_EQ(found.block.payload, large);
-    EXPECT_EQ(found.block.bytes, 13 * page_bytes);
-    EXPECT_EQ(found.pages.state, MapState::used);
-  }
-  release(heap, large);
-  EXPECT_FALSE(FoundBlock{large}.is_there) << "in a free span";
-  auto* const coloured = static_cast<std::byte*>(allocate(heap, 200'000));
-  EXPECT_FALSE(FoundBlock{coloured - 1}.is_there) << "before the block";
-  const FoundBlock last_byte{coloured + 200'000 - 1};
-  EXPECT_EQ(last_byte.block.payload, coloured);
-  EXPECT_EQ(last_byte.block.bytes, engine::Engine::bytes_of(coloured));
-  EXPECT_FALSE(FoundBlock{&heap}.is_there) << "of the engine's own";
-}
-
-TS_ENGINE_TEST(Inspect, ABlockInAPurgedPageIsFree) {
-  if (engine::os_pages_in_page() <= 1) return;
-  ThreadHeap& heap = make_heap();
-  std::vector<std::byte*> blocks;
-  for (int i = 0; i < 100; ++i) blocks.push_back(static_cast<std::byte*>(allocate(heap, 848)));
-  const HeapMeasures before = engine::measure();
-  for (std::size_t i = 1; i < blocks.size(); ++i) release(heap, blocks[i]);
-  {
-    const engine::HeapHold hold{heap};
-    engine::flush(heap);
-    engine::hooks::purge_slabs(heap);
-  }
-  const Span& slab = *engine::slab_of(blocks[0]);
-  ASSERT_GT(slab.purged_blocks, 0U);
-  EXPECT_EQ(FoundBlock{engine::block_at(slab, 17)}.block.state, BlockState::free);
-  EXPECT_EQ(FoundBlock{blocks[0]}.block.state, BlockState::used);
-  const HeapMeasures after = engine::measure();
-  EXPECT_GT(after.purged_bytes, before.purged_bytes);
-  EXPECT_GT(after.returned_bytes, before.returned_bytes);
 }
 
 TS_ENGINE_TEST(Inspect, AWalkWithoutMemoryFails) {

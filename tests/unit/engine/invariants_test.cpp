@@ -519,7 +519,7 @@ TEST(InvariantsDeathTest, AFaultEndsTheProgramWithItsEquation) {
     // In a single-threaded process the whole engine is checked.
     ++whole.other.slabs[Whole::small];
     for (int i = 0; i < 256; ++i) engine::check_slow_path(whole.heap);
-    fake_os::set_has_one_thread(true);
+    fake_os::answers.has_one_thread = true;
     EXPECT_DEATH(for (int i = 0; i < 256; ++i) engine::check_slow_path(whole.heap),
                  "heaps count all slabs");
   });

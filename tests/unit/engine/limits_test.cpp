@@ -2,7 +2,6 @@
 // the same in whole processes.
 #include "features/limits/limits.h"
 
-#include <string>
 #include <vector>
 
 #include "core/page_heap.h"
@@ -21,7 +20,7 @@ struct Program {
   engine::Engine heaps;
 
   Program() {
-    fake_os::set_clock(10'000);
+    fake_os::answers.clock = 10'000;
     engine::follow_limit_options();  // as begin_process() does
   }
   void* allocate(std::size_t bytes) {
@@ -52,24 +51,27 @@ void set(const char* name, const char* value) {
 std::size_t others = 0;
 std::size_t used_by_group() { return others + page_heap.touched_pages() * engine::page_bytes; }
 
-void be_in_group(std::size_t megabytes) { fake_os::set_cgroup(megabytes * mebi, used_by_group); }
+void be_in_group(std::size_t megabytes) {
+  fake_os::answers.group_limit = megabytes * mebi;
+  fake_os::answers.group_used = used_by_group;
+}
 
 TS_ENGINE_TEST(Limits, ASmallHeapAsksNothing) {
   be_in_group(100);
   Program program;
   program.grow(62);
-  EXPECT_EQ(fake_os::looks_for_group(), 0U);
+  EXPECT_EQ(fake_os::answers.looks_for_group, 0U);
   program.grow(3);
-  EXPECT_EQ(fake_os::looks_for_group(), 1U);
-  EXPECT_EQ(fake_os::looks_at_group(), 1U);
+  EXPECT_EQ(fake_os::answers.looks_for_group, 1U);
+  EXPECT_EQ(fake_os::answers.looks_at_group, 1U);
 }
 
 TS_ENGINE_TEST(Limits, WithoutAGroupLooksAreRare) {
   Program program;
   program.grow(2000);
-  EXPECT_GE(fake_os::looks_for_group(), 5U);
-  EXPECT_LE(fake_os::looks_for_group(), 12U);
-  EXPECT_EQ(fake_os::looks_at_group(), 0U);
+  EXPECT_GE(fake_os::answers.looks_for_group, 5U);
+  EXPECT_LE(fake_os::answers.looks_for_group, 12U);
+  EXPECT_EQ(fake_os::answers.looks_at_group, 0U);
 }
 
 TS_ENGINE_TEST(Limits, DirtyMemoryGoesBackAtNineTenthsOfTheGroups) {
@@ -89,11 +91,11 @@ TS_ENGINE_TEST(Limits, AboveHalfOfTheLimitEachStepLooks) {
   be_in_group(400);
   Program program;
   program.grow(170);
-  const unsigned before = fake_os::looks_at_group();
+  const unsigned before = fake_os::answers.looks_at_group;
   EXPECT_LE(before, 4U);
   program.grow(60);
-  EXPECT_GE(fake_os::looks_at_group() - before, 15U);
-  EXPECT_LE(fake_os::looks_at_group() - before, 30U);
+  EXPECT_GE(fake_os::answers.looks_at_group - before, 15U);
+  EXPECT_LE(fake_os::answers.looks_at_group - before, 30U);
 }
 
 TS_ENGINE_TEST(Limits, ChangeWhileTheProgramRuns) {
@@ -104,11 +106,11 @@ TS_ENGINE_TEST(Limits, ChangeWhileTheProgramRuns) {
   be_in_group(150);  // now
   program.grow(2);
   EXPECT_EQ(fake_os::discarded_bytes(), 0U);
-  fake_os::set_clock(12'000);
+  fake_os::answers.clock = 12'000;
   engine::look_at_limits();  // as a background thread does
   EXPECT_EQ(fake_os::discarded_bytes(), 0U) << "116 MiB of 135";
   be_in_group(120);
-  fake_os::set_clock(14'000);
+  fake_os::answers.clock = 14'000;
   engine::look_at_limits();
   EXPECT_GE(fake_os::discarded_bytes(), 11 * mebi);
 }
@@ -117,17 +119,17 @@ TS_ENGINE_TEST(Limits, WhatIsLiveAboveTheLimitIsPurgedForOnceASecond) {
   be_in_group(100);
   Program program;
   program.grow(120);
-  const unsigned before = fake_os::looks_at_group();
+  const unsigned before = fake_os::answers.looks_at_group;
   program.grow(20);
-  EXPECT_EQ(fake_os::looks_at_group(), before) << "within the second";
-  fake_os::set_clock(12'000);
+  EXPECT_EQ(fake_os::answers.looks_at_group, before) << "within the second";
+  fake_os::answers.clock = 12'000;
   program.grow(20);
-  EXPECT_EQ(fake_os::looks_at_group(), before + 2) << "before the purge, and after it";
+  EXPECT_EQ(fake_os::answers.looks_at_group, before + 2) << "before the purge, and after it";
   // What becomes dirty meanwhile is purged too.
   program.leave_dirty(10);
   ASSERT_NE(program.allocate(4 * mebi), nullptr);
   EXPECT_GE(fake_os::discarded_bytes(), 9 * mebi);
-  EXPECT_EQ(fake_os::looks_at_group(), before + 2);
+  EXPECT_EQ(fake_os::answers.looks_at_group, before + 2);
 }
 
 TS_ENGINE_TEST(Limits, InBytesCountTheEnginesOwnMemory) {
@@ -141,13 +143,13 @@ TS_ENGINE_TEST(Limits, InBytesCountTheEnginesOwnMemory) {
   EXPECT_EQ(fake_os::discarded_bytes(), 0U);
   ASSERT_NE(program.allocate(8 * mebi), nullptr);
   EXPECT_GE(fake_os::discarded_bytes(), 9 * mebi);
-  EXPECT_EQ(fake_os::looks_for_group(), 0U);
+  EXPECT_EQ(fake_os::answers.looks_for_group, 0U);
 }
 
 TS_ENGINE_TEST(Limits, InPercentAreOfTheGroupOrOfTheMachine) {
   for (const bool has_group : {true, false}) {
     in_child([has_group] {
-      fake_os::set_machine_memory(400 * mebi);
+      fake_os::answers.machine_memory = 400 * mebi;
       if (has_group) be_in_group(200);
       Program program;
       set("HARD_LIMIT", "50%");
@@ -172,7 +174,7 @@ TS_ENGINE_TEST(Limits, TheHardOneRefusesUntilMemoryIsFree) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(program.allocate(16), nullptr) << "nor a slab";
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  EXPECT_EQ(fake_os::explained_refusals(), 2U);
+  EXPECT_EQ(fake_os::answers.explained_refusals, 2U);
   EXPECT_FALSE(program.heaps.resize(blocks[0], 2 * mebi));
   EXPECT_EQ(program.heaps.move(blocks[0], 2 * mebi), nullptr);
   release(blocks[3]);
@@ -212,10 +214,10 @@ TS_ENGINE_TEST(Limits, AreToldOnceAMinute) {
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told[0], 1);
   EXPECT_GE(told_bytes, 86 * mebi);
-  fake_os::set_clock(69'000);
+  fake_os::answers.clock = 69'000;
   program.grow(10);
   EXPECT_EQ(told.size(), 1U);
-  fake_os::set_clock(71'000);
+  fake_os::answers.clock = 71'000;
   program.grow(10);
   EXPECT_EQ(told.size(), 2U);
 }
@@ -225,7 +227,7 @@ TS_ENGINE_TEST(Limits, AreToldToAHandlerThatComesLater) {
   Program program;
   program.grow(110);
   program.heaps.set_event_handler(note);
-  fake_os::set_clock(12'000);
+  fake_os::answers.clock = 12'000;
   program.grow(10);
   EXPECT_EQ(told, std::vector<int>{1});
 }
@@ -247,7 +249,7 @@ TS_ENGINE_TEST(Limits, EventsOfSmallBlocksAreToldByALaterRefill) {
   for (int i = 0; i < 15'000; ++i) program.allocate(1000);
   EXPECT_EQ(told.size(), 1U);
   program.heaps.set_event_handler(nullptr);
-  fake_os::set_clock(100'000);
+  fake_os::answers.clock = 100'000;
   for (int i = 0; i < 15'000; ++i) program.allocate(1000);
   EXPECT_EQ(told.size(), 1U);
 }

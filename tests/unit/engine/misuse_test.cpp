@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <vector>
 
 #include "features/guard/sampled_guard.h"
@@ -148,25 +147,6 @@ TS_HEAP_TEST(Misuse, AWriteToAFreeBlockIsReportedByTheMallocThatComesToIt) {
   EXPECT_EQ(next->key, 77U);
 }
 
-// The call detects a double free whether a bin took the block, has returned it, or never had it.
-TS_ENGINE_TEST(Misuse, OfASmallBlockWhoseBinIsFull) {
-  for (const std::size_t between : {0U, 1U, 50U, 300U, 600U}) {
-    ThreadHeap& heap = make_heap();
-    const As as{heap};
-    engine::Engine engine;
-    std::vector<void*> blocks;
-    for (int i = 0; i < 700; ++i) blocks.push_back(engine.allocate(64, 16));
-    for (const std::size_t victim : {0U, 5U}) {
-      for (std::size_t i = 0; i <= between; ++i) release(blocks[victim == 0 ? i : between + 1 + i]);
-      void* const p = blocks[victim == 0 ? 0 : between + 1];
-      release(p);
-      expect_misuse(Misuse::double_free, FoundBy::free, p);
-      expect_sound();
-      if (between > 300) break;
-    }
-  }
-}
-
 TS_HEAP_TEST(Misuse, OfALargeBlock) {
   void* const p = engine.allocate(200'000, 16);
   release(bytes_at(p) + 16);
@@ -194,7 +174,7 @@ TS_HEAP_TEST(Misuse, OfForeignMemory) {
   expect_misuse(Misuse::foreign_pointer, FoundBy::free, &on_stack);
   EXPECT_EQ(engine.usable_size(&on_stack), 0U);
   expect_misuse(Misuse::foreign_pointer, FoundBy::usable_size, &on_stack);
-  fake_os::has_other_allocators(false);
+  fake_os::answers.has_other_allocators = false;
   release(&on_stack);
   expect_misuse(Misuse::no_pointer, FoundBy::free, &on_stack);
   // A program with two allocators may free many: this many are checked.

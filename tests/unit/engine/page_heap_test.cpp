@@ -37,36 +37,20 @@ class Oracle {
   explicit Oracle(unsigned seed) : random_{seed} {}
 
   void step() {
-    switch (number(16)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3:
-      case 4:
-      case 5:
-        allocate();
-        break;
-      case 6:
-      case 7:
-      case 8:
-      case 9:
-      case 10:
-        release_one();
-        break;
-      case 11:
-      case 12:
-        resize();
-        break;
-      case 13:
-        if (number(8) == 0) trim(number(4) == 0 ? 0 : number(200) * page_bytes);
-        break;
-      case 14:
-        now_ += number(400);
-        fake_os::set_clock(now_);
-        break;
-      case 15:
-        ask_behind();
-        break;
+    const std::size_t what = number(16);
+    if (what < 6) {
+      allocate();
+    } else if (what < 11) {
+      release_one();
+    } else if (what < 13) {
+      resize();
+    } else if (what == 13) {
+      if (number(8) == 0) trim(number(4) == 0 ? 0 : number(200) * page_bytes);
+    } else if (what == 14) {
+      now_ += number(400);
+      fake_os::answers.clock = now_;
+    } else {
+      ask_behind();
     }
     if (::testing::Test::HasFatalFailure()) return;
     compare();
@@ -336,52 +320,49 @@ class Oracle {
   bool may_refuse_ = false;
 };
 
-constexpr unsigned seeds = 3;
-
-TEST(PageHeap, AgreesWithTheOracle) {
-  for (unsigned seed = 0; seed < seeds && !HasFailure(); ++seed) {
-    in_child([seed] {
+// In a child for each seed; `prepare` sets the system up, `check` looks at what has happened.
+template <class Prepare, class Check>
+void play(std::initializer_list<unsigned> seeds, Prepare prepare, Check check) {
+  for (const unsigned seed : seeds) {
+    in_child([&] {
       Oracle oracle{seed};
+      prepare(oracle);
       for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
       oracle.finish();
-      EXPECT_GT(oracle.allocated, 30U);
-      EXPECT_GT(oracle.purged, 0U);
-      EXPECT_GT(oracle.grown_in_place, 0U);
+      check(oracle);
     });
+    if (::testing::Test::HasFailure()) return;
   }
+}
+void nothing(const Oracle&) {}
+
+TEST(PageHeap, AgreesWithTheOracle) {
+  play({0, 1, 2}, nothing, [](const Oracle& oracle) {
+    EXPECT_GT(oracle.allocated, 30U);
+    EXPECT_GT(oracle.purged, 0U);
+    EXPECT_GT(oracle.grown_in_place, 0U);
+  });
 }
 
 TEST(PageHeap, AgreesWithTheOracleUnderRefusals) {
-  for (unsigned seed = 10; seed < 10 + seeds && !HasFailure(); ++seed) {
-    in_child([seed] {
-      Oracle oracle{seed};
-      oracle.refuse_some();
-      for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
-      oracle.finish();
-      EXPECT_GT(oracle.refused, 0U);
-    });
-  }
+  play(
+      {10, 11, 12}, [](Oracle& oracle) { oracle.refuse_some(); },
+      [](const Oracle& oracle) { EXPECT_GT(oracle.refused, 0U); });
 }
 
 TEST(PageHeap, AgreesWithTheOracleUnderStrictOvercommit) {
-  for (unsigned seed = 30; seed < 30 + seeds && !HasFailure(); ++seed) {
-    in_child([seed] {
-      fake_os::set_counts_all_memory(true);
-      Oracle oracle{seed};
-      for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
-      oracle.finish();
-    });
-  }
+  play(
+      {30, 31, 32}, [](const Oracle&) { fake_os::answers.counts_all_memory = true; }, nothing);
 }
 
 TEST(PageHeap, AgreesWithTheOracleInAReservedRange) {
-  in_child([] {
-    fake_os::set_lonely_addresses(0);
-    Oracle oracle{20};
-    oracle.refuse_some();
-    for (int i = 0; i < rounds(3000) && !::testing::Test::HasFailure(); ++i) oracle.step();
-    oracle.finish();
-  });
+  play(
+      {20},
+      [](Oracle& oracle) {
+        fake_os::answers.lonely_addresses = 0;
+        oracle.refuse_some();
+      },
+      nothing);
 }
 
 // ---- single rules ----
@@ -394,35 +375,6 @@ TS_ENGINE_TEST(PageHeap, RefusesWhatIsBeyondAnyRange) {
   EXPECT_EQ(allocate_pages(engine::AddressRange::max_pages + 1), nullptr);
   EXPECT_EQ(page_heap.allocate(1, 2 * engine::AddressRange::max_pages, 0, From::anywhere), nullptr);
   EXPECT_EQ(page_heap.totals().segment_bytes, 0U);
-}
-
-TS_ENGINE_TEST(PageHeap, DirtyMemoryIsPurgedWhenItStayedIdle) {
-  fake_os::set_clock(1000);
-  Span* const big = allocate_pages(300);
-  Span* const stop = allocate_pages(1);
-  Span* const small = allocate_pages(1);
-  release_span(big);
-  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 300U);
-  fake_os::set_clock(1250);
-  release_span(small);
-  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 129U);
-  EXPECT_EQ(fake_os::discarded_bytes() % page_bytes, 0U);
-  release_span(stop);
-}
-
-TS_ENGINE_TEST(PageHeap, APeakIsPurgedAtOnceAndGrowthAfterItBacksOff) {
-  const auto make_peak = [] {
-    Span* const big = allocate_pages(3000);
-    allocate_pages(1);
-    release_span(big);
-  };
-  make_peak();
-  EXPECT_LE(engine::PageHeapTest::dirty().pages(), 1024U);
-  EXPECT_GT(fake_os::discarded_bytes(), 0U);
-  const std::size_t before = fake_os::discarded_bytes();
-  make_peak();  // needs fresh memory, at the same time
-  EXPECT_EQ(fake_os::discarded_bytes(), before);
-  EXPECT_GE(engine::PageHeapTest::dirty().pages(), 3000U);
 }
 
 constexpr std::size_t mib = (std::size_t{1} << 20) / page_bytes;
@@ -460,7 +412,7 @@ TS_ENGINE_TEST(PageHeap, WhatWasPurgedInPartServesWhole) {
 
 // vm.overcommit_memory=2: uncommitted memory is inaccessible here too.
 TS_ENGINE_TEST(PageHeap, PurgedMemoryGivesUpItsCharge) {
-  fake_os::set_counts_all_memory(true);
+  fake_os::answers.counts_all_memory = true;
   Span* const span = allocate_pages(4 * mib);
   allocate_pages(1);
   release_span(span);
@@ -570,9 +522,9 @@ TS_ENGINE_TEST(PageHeap, PiecesBelow64KibibytesAreLeftByAPurgeAndTakenByATrim) {
   std::vector<Span*> spans;
   for (int i = 0; i < 2600; ++i) spans.push_back(allocate_pages(1));
   for (std::size_t i = 0; i < spans.size(); i += 2) release_span(spans[i]);
-  fake_os::set_clock(5000);
+  fake_os::answers.clock = 5000;
   release_span(spans[1]);  // three in a row now, 1301 in all
-  fake_os::set_clock(5250);
+  fake_os::answers.clock = 5250;
   release_span(spans[3]);
   EXPECT_EQ(fake_os::discarded_bytes(), 5 * page_bytes);
   EXPECT_TRUE(page_heap.trim(0));
@@ -604,18 +556,6 @@ TEST(PageHeap, OnlyWholeOsPagesArePurged) {
       });
     }
   }
-}
-
-TS_ENGINE_TEST(PageHeap, ARefusedDiscardLeavesTheMemoryDirty) {
-  Span* const span = allocate_pages(10);
-  allocate_pages(1);
-  release_span(span);
-  fake_os::refuse(fake_os::Call::discard);
-  EXPECT_FALSE(page_heap.trim(0));
-  EXPECT_EQ(engine::PageHeapTest::dirty().pages(), 10U);
-  EXPECT_FALSE(page_heap.find_fault());
-  fake_os::refuse_nothing();
-  EXPECT_TRUE(page_heap.trim(0));
 }
 
 // The allocation fails during the purge, which ends before anyone waits for it.

@@ -15,15 +15,6 @@ constexpr std::size_t idle_limit = Policy::min_idle_limit;
 constexpr std::size_t peak_limit = Policy::min_peak_limit;
 constexpr std::size_t rest_limit = Policy::min_rest_limit;
 
-TEST(PurgePolicy, ConstantsAreThoseOfTheText) {
-  EXPECT_EQ(idle_limit * page_bytes, std::size_t{4} << 20);
-  EXPECT_EQ(peak_limit * page_bytes, std::size_t{16} << 20);
-  EXPECT_EQ(rest_limit * page_bytes, std::size_t{1} << 20);
-  EXPECT_EQ(Policy::idle_ms, 250U);
-  EXPECT_EQ(Policy::too_early_ms, 1000U);
-  EXPECT_EQ(Policy::forget_ms, 10000U);
-}
-
 TEST(PurgePolicy, SurplusIsMoreThanFourMebibytesAndThanAQuarterInUse) {
   struct Row {
     std::size_t in_use, dirty;

@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
-#include <thread>
 
 #include "core/reclaim.h"
 #include "core/reclaim_all.h"
 #include "core/slabs.h"
 #include "unit/engine/fresh_engine.h"
-#include "unit/engine/page_heap_access.h"
 
 namespace ts::testing {
 namespace {
@@ -25,8 +22,7 @@ constexpr const SizeClass& c = size_classes[size_class];
 
 // All blocks of the heap's first slab of the class.
 std::vector<void*> fill_slab(ThreadHeap& heap) {
-  std::vector<void*> blocks;
-  for (std::uint32_t i = 0; i < blocks_in_slab(c, 1); ++i) blocks.push_back(allocate(heap, bytes));
+  std::vector<void*> blocks = allocate_many(heap, blocks_in_slab(c, 1), bytes);
   EXPECT_EQ(heap.slabs[size_class], 1U);
   return blocks;
 }
@@ -134,8 +130,7 @@ TS_ENGINE_TEST(RemoteFrees, OfBlocksOfWholeCacheLinesStayWhereTheyAreFreed) {
   expect_sound();
   EXPECT_EQ(allocate(other, 1024), p);
   // But not if the bin has no capacity left.
-  std::vector<void*> blocks;
-  for (int i = 0; i < 100; ++i) blocks.push_back(allocate(owner, 1024));
+  std::vector<void*> blocks = allocate_many(owner, 100, 1024);
   for (void* const q : blocks) release(other, q);
   EXPECT_EQ(other.bins[k].capacity_left, 0);
   expect_sound();
@@ -144,25 +139,6 @@ TS_ENGINE_TEST(RemoteFrees, OfBlocksOfWholeCacheLinesStayWhereTheyAreFreed) {
   std::uint32_t pending = 0;
   for (void* const q : blocks) pending = std::max(pending, pending_of(*engine::slab_of(q)));
   EXPECT_GT(in_batches + pending, 0U);
-}
-
-TS_ENGINE_TEST(RemoteFrees, OfLongSlabsHaveABitForEachBlock) {
-  ThreadHeap& owner = make_heap();
-  ThreadHeap& other = make_heap();
-  const unsigned k = long_class();
-  std::vector<void*> blocks;
-  for (std::uint32_t i = 0; i < 1 + 2 * blocks_in_slab(size_classes[k], size_classes[k].slab_pages);
-       ++i)
-    blocks.push_back(allocate(owner, size_classes[k].block_bytes));
-  for (void* const p : blocks) {
-    release(other, p);
-    expect_sound();
-  }
-  engine::flush_batches(other);
-  flush_heap(other);
-  expect_sound();
-  flush_heap(owner);
-  EXPECT_EQ(owner.slabs[k], 0U);
 }
 
 // ---- misuse ----
@@ -418,26 +394,6 @@ TS_ENGINE_TEST(Reclaim, NumbersThatDoNotFitAreLeftToTheOwner) {
   use_of(*slabs[2]).used.fetch_sub(1);
   EXPECT_TRUE(engine::reclaim_all());
   EXPECT_EQ(heaps.owner.slabs[size_class], 0U);
-}
-
-TS_ENGINE_TEST(Reclaim, AnOwnerWaitsForAReclaimer) {
-  // A reclaimer drops its hold before it releases the lock; the owner takes both in turn.
-  ThreadHeap& heap = make_heap();
-  ASSERT_TRUE(engine::try_hold(heap, engine::Holder::reclaimer));
-  engine::reclaim_lock.lock();
-  std::atomic<bool> has_hold{false};
-  std::thread owner{[&] {
-    const HeapHold hold{heap};
-    has_hold.store(true);
-    EXPECT_EQ(heap.holder.load(), engine::Holder::owner);
-  }};
-  std::this_thread::sleep_for(std::chrono::milliseconds{5});
-  EXPECT_FALSE(has_hold.load());
-  engine::end_hold(heap);
-  engine::reclaim_lock.unlock();
-  owner.join();
-  EXPECT_TRUE(has_hold.load());
-  EXPECT_EQ(heap.holder.load(), engine::Holder::none);
 }
 
 TS_ENGINE_TEST(Reclaim, ARequestForFreshMemoryReclaimsBeforeItFails) {

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
 
 #include "core/heap_lifecycle.h"
 #include "core/large_blocks.h"
@@ -50,7 +49,7 @@ constexpr std::uintptr_t site_b = 0x2000;
 constexpr std::uintptr_t site_c = 0x3000;
 
 void* allocate_at(std::uintptr_t call_site, std::size_t bytes) {
-  fake_os::set_call_site(call_site);
+  fake_os::answers.call_site = call_site;
   void* const p = engine::Engine{}.allocate(bytes, 16);
   EXPECT_NE(p, nullptr);
   return p;
@@ -138,34 +137,6 @@ TS_ENGINE_TEST(SamplingTest, SoAreTheyWithProxies) {
   EXPECT_EQ(samples.placeholder_bytes, 0U);
 }
 
-// The mirror image: it frees what was allocated long ago, and the list only shrinks and grows.
-TS_ENGINE_TEST(SamplingTest, ShrinkingAndGrowingSitesAreSampledAsOftenAsTheyAllocate) {
-  ThreadHeap& heap = begin(interval, 7);
-  const As as{heap};
-  Series first, second;
-  std::vector<void*> blocks;
-  for (int seed = 0; seed < rounds(1000); ++seed) {
-    const Site before[] = {sums_of(site_a), sums_of(site_b)};
-    for (int i = 0; i < 500; ++i) blocks.push_back(allocate_at(site_a, small));
-    for (int i = 0; i < 250; ++i) {
-      release(blocks.back());
-      blocks.pop_back();
-      release(blocks.front());
-      blocks.erase(blocks.begin());
-    }
-    for (int i = 0; i < 500; ++i) {
-      release(allocate_at(site_b, small));
-      if (i % 7 == 0) release(allocate_at(site_b, 300));
-    }
-    first.add(sums_of(site_a).allocated.blocks - before[0].allocated.blocks);
-    second.add(sums_of(site_b).allocated.bytes - before[1].allocated.bytes);
-    for (void* const p : blocks) release(p);
-    blocks.clear();
-  }
-  EXPECT_NEAR(first.mean(), 500, 4 * first.error_of_mean());
-  EXPECT_NEAR(second.mean(), 500 * small + 72 * 300, 4 * second.error_of_mean());
-}
-
 // Over all sizes together, estimates of bytes are right, and 95% intervals from the variance that
 // samples report cover the truth that often.
 TS_ENGINE_TEST(SamplingTest, IntervalsCoverTheTruth) {
@@ -240,13 +211,13 @@ TS_ENGINE_TEST(SamplingTest, LargeBlocksThatGrowAreAllocatedAnew) {
   ThreadHeap& heap = begin(1);
   const As as{heap};
   void* p = allocate_at(site_a, 100'000);
-  fake_os::set_call_site(site_b);
+  fake_os::answers.call_site = site_b;
   ASSERT_TRUE(engine::resize_large(p, 150'000));
   EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
   EXPECT_EQ(sums_of(site_b).in_use.bytes, 150'000);
   release(p);
   p = allocate_at(site_a, 1 << 20);
-  fake_os::set_call_site(site_b);
+  fake_os::answers.call_site = site_b;
   void* const moved = engine::move_large(p, 3 << 20);
   if (moved != nullptr) {
     EXPECT_EQ(sums_of(site_a).in_use.samples, 0U);
@@ -297,20 +268,6 @@ TS_ENGINE_TEST(SamplingTest, EachMallocPassesOnce) {
     }
     ASSERT_EQ(to_pass() + mallocs, at_first);
   }
-}
-
-TS_ENGINE_TEST(SamplingTest, BothBinsHoldWhatOneMay) {
-  ThreadHeap& heap = begin(engine::max_sampling_interval);
-  const As as{heap};
-  const unsigned c = class_for(small);
-  std::vector<void*> blocks;
-  for (int i = 0; i < 5000; ++i) blocks.push_back(allocate_at(site_a, small));
-  for (void* const p : blocks) release(p);
-  EXPECT_LE(list_length(heap.sampling_bins[c].head), heap.capacities[c]);
-  EXPECT_LE(list_length(heap.bins[c].head), heap.capacities[c]);
-  flush_heap(heap);
-  EXPECT_EQ(heap.sampling_bins[c].head, nullptr);
-  EXPECT_EQ(heap.slabs[c], 0U);
 }
 
 // Bins that scavenging bypasses stay empty: a refill returns one block, whose link belongs to its
@@ -390,10 +347,7 @@ TS_ENGINE_TEST(SamplingTest, ProxiesOfThreadsThatEndedAreFreedByOthers) {
     const As as{heap};
     while (samples.in_use.count < 10) blocks.push_back(allocate_at(site_a, small));
   }
-  {
-    const Guard guard{engine::abandoned_lock};
-    engine::abandon(heap, true, engine::pages_of_slabs(heap));
-  }
+  abandon(heap, true);
   for (void* const p : blocks) release(other, p);
   flush_heap(other);
   EXPECT_EQ(samples.placeholder_bytes, 0U);
@@ -608,22 +562,17 @@ TS_ENGINE_TEST(SamplingTest, GuardedBlocksAreHandedOutWhileAHeapSamples) {
 
 // ---- misuse and lack of memory ----
 
-TS_ENGINE_TEST(SamplingTest, DoubleFreeOfASampleIsFound) {
-  ThreadHeap& heap = begin(1);
-  const As as{heap};
-  void* const p = allocate_at(site_a, small);
-  release(p);
-  release(p);
-  expect_misuse(Misuse::double_free, FoundBy::free, p);
-}
-
-TS_ENGINE_TEST(SamplingTest, DoubleFreeIntoASamplingBinIsFound) {
-  ThreadHeap& heap = begin(engine::max_sampling_interval);
-  const As as{heap};
-  void* const p = allocate_at(site_a, small);
-  release(p);
-  release(p);
-  expect_misuse(Misuse::double_free, FoundBy::free, p);
+TEST(SamplingTest, DoubleFreeOfASampleOrIntoASamplingBinIsFound) {
+  for (const std::size_t of_samples : {std::size_t{1}, engine::max_sampling_interval}) {
+    run_engine_test([of_samples] {
+      ThreadHeap& heap = begin(of_samples);
+      const As as{heap};
+      void* const p = allocate_at(site_a, small);
+      release(p);
+      release(p);
+      expect_misuse(Misuse::double_free, FoundBy::free, p);
+    });
+  }
 }
 
 TS_ENGINE_TEST(SamplingTest, WriteAfterFreeIntoASamplingBinIsFound) {
@@ -649,7 +598,7 @@ TS_ENGINE_TEST(SamplingTest, WithoutRoomSamplesAreDroppedAndBlocksAreNot) {
   fake_os::refuse(fake_os::Call::commit, fake_os::Call::map);
   std::vector<void*> blocks;
   for (std::uintptr_t i = 0; i < 5000; ++i) {
-    fake_os::set_call_site(i << 4);
+    fake_os::answers.call_site = i << 4;
     if (void* const p = engine::Engine{}.allocate(16, 16); p != nullptr) blocks.push_back(p);
   }
   fake_os::refuse_nothing();
@@ -681,10 +630,7 @@ TS_ENGINE_TEST(SamplingTest, AbandonedHeapsKeepWhatIsToPass) {
     const As as{heap};
     release(allocate_at(site_a, small));
   }
-  {
-    const Guard guard{engine::abandoned_lock};
-    engine::abandon(heap, true, engine::pages_of_slabs(heap));
-  }
+  abandon(heap, true);
   engine::collect_abandoned(1);
   EXPECT_EQ(heap.sampling_bins[class_for(small)].head, nullptr);
 }

@@ -20,9 +20,7 @@ constexpr unsigned size_class = class_for(bytes);
 // Blocks of a heap, enough for this many lists and half a bin.
 std::vector<void*> allocate_for(ThreadHeap& heap, std::uint32_t lists) {
   const std::uint32_t of_list = engine::max_bin_capacity(heap, size_classes[size_class]);
-  std::vector<void*> blocks;
-  for (std::uint32_t i = 0; i < lists * of_list + of_list / 2; ++i)
-    blocks.push_back(allocate(heap, bytes));
+  std::vector<void*> blocks = allocate_many(heap, lists * of_list + of_list / 2, bytes);
   return blocks;
 }
 

@@ -27,11 +27,11 @@ struct Blocks {
   unsigned looks = 0;
 
   Blocks() {
-    fake_os::answer_touched_pages([this](const std::byte*, std::size_t, std::size_t n) {
+    fake_os::answers.touched_pages = [this](const std::byte*, std::size_t, std::size_t n) {
       if (n != 4) return std::size_t{0};  // huge_page_probe.cpp
       ++looks;
       return touched;
-    });
+    };
     allocate(128 * mebibyte);  // so that no purge is due
   }
 
