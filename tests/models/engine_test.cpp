@@ -94,7 +94,7 @@ const std::map<std::string, std::string>& equivalent() {
        "only a call within a replaced function meets another"},
       {"pop_large_block lock acquire left out", "no block is large"},
       {"take_out store relaxed left out",
-       "only a call within a replaced function meets it; dev/planted-faults has it"},
+       "only a call within a replaced function meets it"},
       {"HeapHold fence release -> relaxed",
        "the compare-exchange before it acquires, and no store moves ahead of it"},
       {"begin_batch fence release -> relaxed", "the fence of the mark of being busy comes before"},
