@@ -54,6 +54,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Input input{data, size};
   static constexpr std::uint32_t samples[8] = {0, 0, 0, 0, 0, 1, 9, 100};
   current_options.guard_sample = samples[input.byte() % 8];
-  fuzz::Play<engine::Engine, fuzz::Checks>{fuzz::allocator, fuzz::Checks{}, input}.run();
+  fuzz::Play<engine::Engine, fuzz::Checks>{fuzz::allocator, input}.run();
   return 0;
 }

@@ -9,15 +9,12 @@ namespace ts::fuzz {
 
 // A walk need not reach everything in use.
 struct ProcessHeapChecks {
-  static constexpr bool may_refuse = false;
-  static constexpr std::size_t max_bytes = SIZE_MAX;
-
   static bool is_apart(const void*) { return false; }
   static void measures(const HeapMeasures& told, const Walked& walked) {
     require(told.free_bytes <= told.segment_bytes, "more is free than there is");
     require(told.cached_bytes <= told.free_bytes, "more is cached than is free");
-    const std::size_t used_bytes = walked.bytes - walked.free_bytes;
-    require(told.segment_bytes - told.free_bytes >= used_bytes, "less is in use than is held");
+    require(told.segment_bytes - told.free_bytes >= walked.used_bytes,
+            "less is in use than is held");
   }
   static void end(const HeapMeasures& told, const Walked& walked) {
     require(walked.used_blocks == 0, "a block is in use that nobody holds");

@@ -31,7 +31,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace ts;
   fuzz::History::note(data, size);
   fuzz::Input input{data, size};
-  using Checks = fuzz::ProcessHeapChecks;
-  fuzz::Play<secure::Secure, Checks>{fuzz::allocator, Checks{}, input}.run();
+  fuzz::Play<secure::Secure, fuzz::ProcessHeapChecks>{fuzz::allocator, input}.run();
   return 0;
 }
