@@ -50,7 +50,6 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ts;
-  fuzz::History::note(data, size);
   fuzz::Input input{data, size};
   static constexpr std::uint32_t samples[8] = {0, 0, 0, 0, 0, 1, 9, 100};
   current_options.guard_sample = samples[input.byte() % 8];

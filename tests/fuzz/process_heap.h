@@ -2,7 +2,6 @@
 // starts with the heap as earlier inputs left it.
 #pragma once
 
-#include "fuzz/history.h"
 #include "fuzz/play.h"
 
 namespace ts::fuzz {

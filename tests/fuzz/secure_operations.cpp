@@ -29,7 +29,6 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ts;
-  fuzz::History::note(data, size);
   fuzz::Input input{data, size};
   fuzz::Play<secure::Secure, fuzz::ProcessHeapChecks>{fuzz::allocator, input}.run();
   return 0;
