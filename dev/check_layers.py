@@ -126,6 +126,7 @@ def complaints(source: Source) -> list[str]:
 
 # ---- cycles of units ----
 
+
 def unit_of(name: str) -> str:
     """engine/bins for engine/bins.h."""
     return name.rsplit(".", 1)[0]
