@@ -3,9 +3,9 @@
 // load reads.
 //
 // The memory model is C++20's without loads that read from the future (load buffering), and with the
-// order of execution as the modification order of each location. A load may return any store that
-// coherence
-// and happens-before allow. Vector clocks track releases, acquires, release sequences and fences.
+// order of execution as each location's modification order. A load may return any store that
+// coherence and happens-before allow. Vector clocks track releases, acquires, release sequences and
+// fences.
 // Plain<T> is memory that only one thread may access at a time: an access that is not ordered by
 // happens-before is a data race, and a failure. Seq_cst is modelled exactly if a scenario uses only
 // fences or only accesses of that order; mixtures follow the rules of C++11.
