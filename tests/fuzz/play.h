@@ -1,7 +1,7 @@
 // Interprets an input as the life of a program: which calls of the malloc family it makes, with
 // which sizes, on which of its blocks, in which of its threads, when, and when the system refuses.
 // After each call it checks everything that can be known against the shadow (shadow.h); sometimes,
-// and at the end, the whole heap. It works with any heap: Checks contains the differences.
+// and at the end, the whole heap. It works with any heap of which there is one per process.
 //
 // A step is a byte, 5 bits of which choose the operation, and bytes for its arguments. If the other
 // 3 are set, a byte chooses the thread for the following steps.
@@ -57,11 +57,24 @@ struct Walked {
   std::size_t used_bytes = 0;
 };
 
-// Checks has
-//   is_apart(block)          whether walks leave out a block
-//   measures(told, walked)   checks what must always hold
-//   end(told, walked)        the same when all blocks are free and all threads gone
-template <HeapLike Heap, class Checks>
+// What must hold: at any time, and when all blocks are free and all threads gone. A heap with checks
+// of its own derives them. (Each input starts with the heap as earlier inputs left it.)
+struct Checks {
+  // Whether walks leave out a block.
+  static bool is_apart(const void*) { return false; }
+  static void measures(const HeapMeasures& told, const Walked& walked) {
+    require(told.free_bytes <= told.segment_bytes, "more is free than there is");
+    require(told.cached_bytes <= told.free_bytes, "more is cached than is free");
+    require(told.segment_bytes - told.free_bytes >= walked.used_bytes,
+            "less is in use than is held");
+  }
+  static void end(const HeapMeasures& told, const Walked& walked) {
+    require(walked.used_blocks == 0, "a block is in use that nobody holds");
+    require(told.free_bytes == told.segment_bytes, "not all memory is free in the end");
+  }
+};
+
+template <HeapLike Heap, class OwnChecks = Checks>
 class Play {
  public:
   Play(LibcRules<Heap>& allocator, Input& input) : allocator_{allocator}, input_{input} {}
@@ -81,7 +94,7 @@ class Play {
     seat_ = 0;
     call([&] { return allocator_.heap().trim(0); });
     const Walked walked = check_everything();
-    Checks::end(allocator_.heap().measures(), walked);
+    OwnChecks::end(allocator_.heap().measures(), walked);
   }
 
  private:
@@ -545,7 +558,7 @@ class Play {
       held.require_intact();
       require(allocator_.usable_size(held.address) == held.usable, "a block's size changed",
               held.address);
-      apart += Checks::is_apart(held.address) ? 1 : 0;
+      apart += OwnChecks::is_apart(held.address) ? 1 : 0;
     }
     Heap& heap = allocator_.heap();
     require(heap.is_valid(), "the heap is not valid");
@@ -553,7 +566,7 @@ class Play {
     require(heap.walk(visit, &all), "a walk ended early");
     require(all.walked.used_blocks == shadow_.size() - apart,
             "a block that the program holds is not in use");
-    Checks::measures(heap.measures(), all.walked);
+    OwnChecks::measures(heap.measures(), all.walked);
     return all.walked;
   }
 
@@ -572,5 +585,13 @@ class Play {
   int errno_ = 0;
   std::uint64_t seed_ = 0;
 };
+
+// Before anything is refused, the heap chooses its place in the address space, and makes its key.
+template <class Heap>
+void make_ready(LibcRules<Heap>& allocator) {
+  catch_system_calls();
+  allocator.free(allocator.malloc(1));
+  Seats::make_key();
+}
 
 }  // namespace ts::fuzz

@@ -3,7 +3,7 @@
 // left.
 #include <cstdio>
 
-#include "fuzz/process_heap.h"
+#include "fuzz/play.h"
 #include "fuzz/target.h"
 #include "secure/secure.h"
 
@@ -30,6 +30,6 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ts;
   fuzz::Input input{data, size};
-  fuzz::Play<secure::Secure, fuzz::ProcessHeapChecks>{fuzz::allocator, input}.run();
+  fuzz::Play<secure::Secure>{fuzz::allocator, input}.run();
   return 0;
 }
