@@ -200,10 +200,13 @@ void try_both(Input& input) {
   const int error = change_option(option.name.c_str(), value.c_str());
   require(error == 0 || error == EINVAL, "another error", option.name);
   const std::vector<std::string> changed = all_values();
-  read_environment({prefix + option.name + "=" + value});
+  const std::string variable = prefix + option.name + "=" + value;
+  read_environment({variable});
   require(all_values() == changed, "a variable has another effect than a change", option.name);
   require(said.size() == (error == 0 ? 0 : 1), "an error is told once", option.name);
   warnings += said.size();
+  read_environment({variable, prefix + option.name + "=" + value_for(option, input)});
+  require(error != 0 || all_values() == changed, "of two variables the first counts", option.name);
   const std::string now = value_of(option.name);
   require(change_option(option.name.c_str(), now.c_str()) == 0, "a value is not accepted", now);
   require(value_of(option.name) == now, "a value becomes another", now);
