@@ -90,12 +90,7 @@ def allowed(source: Source, rules: set[str]) -> bool:
 def complaints(source: Source) -> list[str]:
     folder = source.folder
     if folder not in MAY_INCLUDE:
-        return [
-            (
-                f"src/{source.name}: the directory {folder} is in no layer; add it in "
-                f"{Path(__file__).name}"
-            )
-        ]
+        return [f"src/{source.name}: the directory {folder} is in no layer of {__file__}"]
     found = []
     for number, target in source.includes():
         where = f"src/{source.name}:{number}"
