@@ -35,8 +35,8 @@ format: ## Format all sources
 	@$(PYTHON) dev/setup dev
 	@.venv/bin/python dev/test.py format
 
-coverage: ## Print how much of src/ the tests run, and check it against tests/coverage-floor.toml
-	@$(PYTHON) dev/coverage.py
+coverage: ## Print how much of the engine the tests run, and check it against a floor
+	@dev/coverage
 
 docs: ## Write what documents repeat of the sources: the options
 	@$(PYTHON) dev/generate

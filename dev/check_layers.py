@@ -17,12 +17,12 @@ line of output names the longest file.
 
 from __future__ import annotations
 
-import itertools
+import graphlib
 import re
 import sys
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
@@ -90,12 +90,7 @@ def allowed(source: Source, rules: set[str]) -> bool:
 def complaints(source: Source) -> list[str]:
     folder = source.folder
     if folder not in MAY_INCLUDE:
-        return [
-            (
-                f"src/{source.name}: the directory {folder} is in no layer; add it in "
-                f"{Path(__file__).name}"
-            )
-        ]
+        return [f"src/{source.name}: the directory {folder} is in no layer of {__file__}"]
     found = []
     for number, target in source.includes():
         where = f"src/{source.name}:{number}"
@@ -126,62 +121,28 @@ def complaints(source: Source) -> list[str]:
 
 # ---- cycles of units ----
 
-# The includes of a unit, each with its line: "src/engine/bins.cpp:5".
-Graph = dict[str, dict[str, str]]
-
 
 def unit_of(name: str) -> str:
     """engine/bins for engine/bins.h."""
     return name.rsplit(".", 1)[0]
 
 
-def graph_of(sources: list[Source]) -> Graph:
-    graph: Graph = {unit_of(source.name): {} for source in sources}
+def cycle_complaints(sources: list[Source]) -> list[str]:
+    """One cycle of includes between units, if there is any."""
+    # The includes of a unit, each with its line: "src/engine/bins.cpp:5".
+    graph: dict[str, dict[str, str]] = {unit_of(source.name): {} for source in sources}
     for source in sources:
         unit = unit_of(source.name)
         for number, target in source.includes():
             if unit_of(target) in graph and unit_of(target) != unit:
                 graph[unit].setdefault(unit_of(target), f"src/{source.name}:{number}")
-    return graph
-
-
-def shortest_way(graph: Graph, start: str, end: str) -> list[str] | None:
-    """The units from one to the other, inclusive."""
-    before: dict[str, str | None] = {start: None}
-    waiting = deque([start])
-    while waiting:
-        unit = waiting.popleft()
-        if unit == end:
-            way = [unit]
-            while (previous := before[way[-1]]) is not None:
-                way.append(previous)
-            return way[::-1]
-        for target in graph[unit]:
-            if target not in before:
-                before[target] = unit
-                waiting.append(target)
-    return None
-
-
-def cycles(graph: Graph) -> list[list[str]]:
-    """The shortest cycle of each include that is part of one; each cycle once."""
-    found: dict[frozenset[str], list[str]] = {}
-    for unit in sorted(graph):
-        for target in sorted(graph[unit]):
-            if way := shortest_way(graph, target, unit):
-                found.setdefault(frozenset(way), [unit, *way])
-    return sorted(found.values(), key=len)
-
-
-def cycle_complaints(sources: list[Source]) -> list[str]:
-    graph = graph_of(sources)
-    found = []
-    for cycle in cycles(graph):
-        steps = [
-            f"\n  {graph[one][other]} includes {other}" for one, other in itertools.pairwise(cycle)
-        ]
-        found.append(f"src/: a cycle, {' -> '.join(cycle)}" + "".join(steps))
-    return found
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        cycle = error.args[1][::-1]  # each unit includes the next
+        steps = [f"\n  {graph[one][other]} includes {other}" for one, other in pairwise(cycle)]
+        return [f"src/: a cycle, {' -> '.join(cycle)}" + "".join(steps)]
+    return []
 
 
 def main(arguments: list[str]) -> int:

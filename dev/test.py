@@ -22,13 +22,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +41,6 @@ PROCESSORS = len(os.sched_getaffinity(0))
 JOBS = str(PROCESSORS)
 # Tests wait more than compilers do, and a few C++ ones sleep for most of a minute.
 TESTS_AT_ONCE = str(PROCESSORS + 2)
-WORKERS = str(PROCESSORS + 2)
 LOG_LINES_SHOWN = 60
 FAILURES_SHOWN = 10
 FAILURE_LINES_SHOWN = 20
@@ -146,7 +144,7 @@ ALL = (
         r"|^fuzz\.|" + LEVEL_3_TESTS,
     ),
     Build("asan"),
-    Build("musl", ("tests_musl",)),
+    Build("musl", ("tests_musl",), tools=(("/usr/bin/musl-gcc", "musl-tools"),)),
     emulated("arm64", "aarch64"),
     emulated("riscv64", "riscv64"),
     Build(
@@ -166,22 +164,12 @@ TYPED_SOURCES = (
 CONFIG = ROOT / "lab" / "pyproject.toml"
 
 
-@dataclass(frozen=True)
-class Counts:
-    """How many tests passed, failed and were skipped."""
+Counts = Counter[str]  # of tests that passed, failed, or were skipped
 
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
-        )
-
-    def __str__(self) -> str:
-        skipped = f", {self.skipped} skipped" if self.skipped else ""
-        return f"{self.passed} passed, {self.failed} failed{skipped}"
+def told(counts: Counts) -> str:
+    skipped = f", {counts['skipped']} skipped" if counts["skipped"] else ""
+    return f"{counts['passed']} passed, {counts['failed']} failed{skipped}"
 
 
 @dataclass(frozen=True)
@@ -210,16 +198,15 @@ class Stage:
                 stderr=subprocess.STDOUT,
                 check=False,
             ).returncode
-        counts = self._counts(status)
+        counts, failures = self._results(status)
         seconds = time.monotonic() - started
         spent = processor_seconds() - processor_before
         print(
-            f"{'FAIL' if counts.failed else 'ok':<5}{self.name:<18}{counts}"
+            f"{'FAIL' if counts['failed'] else 'ok':<5}{self.name:<18}{told(counts)}"
             f" ({seconds:.0f} s, {spent:.0f} s of a processor)",
             flush=True,
         )
-        if counts.failed:
-            failures = [] if self.report is None else failed_tests(self.report)
+        if counts["failed"]:
             for name, problems in failures[:FAILURES_SHOWN]:
                 print(f"  failed: {name}")
                 print(quote(problems.splitlines()[-FAILURE_LINES_SHOWN:]))
@@ -229,14 +216,14 @@ class Stage:
             print(f"  full output: {log.relative_to(ROOT)}", flush=True)
         return counts
 
-    def _counts(self, status: int) -> Counts:
+    def _results(self, status: int) -> tuple[Counts, list[tuple[str, str]]]:
         if self.report is None:
-            return Counts(passed=1) if status == 0 else Counts(failed=1)
-        counts = read_report(self.report)
+            return Counter(["failed" if status else "passed"]), []
+        counts, failures = read_report(self.report)
         # A runner that crashed, or found no test at all, has failed whatever it reported.
-        if (status != 0 or counts.passed == 0) and counts.failed == 0:
-            return counts + Counts(failed=1)
-        return counts
+        if (status != 0 or counts["passed"] == 0) and not failures:
+            counts["failed"] += 1
+        return counts, failures
 
 
 def processor_seconds() -> float:
@@ -246,37 +233,24 @@ def processor_seconds() -> float:
     return times.children_user + times.children_system
 
 
-def read_report(report: Path) -> Counts:
-    """Sums up a JUnit file, which ctest and pytest both write."""
+def read_report(report: Path) -> tuple[Counts, list[tuple[str, str]]]:
+    """The outcomes in a JUnit file, which ctest and pytest both write, and the failed tests' names,
+    each with its output."""
     try:
-        root = ET.parse(report).getroot()
+        cases = list(ET.parse(report).iter("testcase"))
     except (OSError, ET.ParseError):
-        return Counts()
-    suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
-    total = Counts()
-    for suite in suites:
-        number = {key: int(suite.get(key) or 0) for key in ("tests", "failures", "errors")}
-        skipped = int(suite.get("skipped") or 0) + int(suite.get("disabled") or 0)
-        failed = number["failures"] + number["errors"]
-        total += Counts(number["tests"] - failed - skipped, failed, skipped)
-    return total
-
-
-def failed_tests(report: Path) -> list[tuple[str, str]]:
-    """Names of the failed tests in a JUnit file, each with its output."""
-    try:
-        cases = list(ET.parse(report).getroot().iter("testcase"))
-    except (OSError, ET.ParseError):
-        return []
-    failed = []
+        cases = []
+    counts: Counts = Counter()
+    failures = []
     for case in cases:
-        problems = [part for part in case if part.tag in {"failure", "error"}]
-        if problems:
-            output = (
-                case.findtext("system-out") or problems[0].text or problems[0].get("message") or ""
-            )
-            failed.append((f"{case.get('classname') or ''} {case.get('name')}".strip(), output))
-    return failed
+        problem = next((part for part in case if part.tag in {"failure", "error"}), None)
+        if problem is None:
+            counts["passed" if case.find("skipped") is None else "skipped"] += 1
+            continue
+        counts["failed"] += 1
+        output = case.findtext("system-out") or problem.text or problem.get("message") or ""
+        failures.append((f"{case.get('classname') or ''} {case.get('name')}".strip(), output))
+    return counts, failures
 
 
 def quote(lines: Iterable[str]) -> str:
@@ -314,7 +288,7 @@ def lab_tests(marked: str) -> Iterator[Stage]:
     report = LOGS / "pytest.xml"
     command: list[str | Path] = [VENV / "python", "-m", "pytest", "-q", f"--junitxml={report}"]
     # By files, so that fixtures of a file are made once.
-    command += ["-n", WORKERS, "--dist", "loadfile", "-m", marked]
+    command += ["-n", TESTS_AT_ONCE, "--dist", "loadfile", "-m", marked]
     yield Stage("lab tests", command, ROOT / "lab", report)
 
 
@@ -339,10 +313,7 @@ def checks(what: str) -> Iterator[Stage]:
 
 def stages(what: str) -> Iterator[Stage]:
     for build in BUILDS.get(what, ()):
-        if build.preset == "musl" and shutil.which("musl-gcc") is None:
-            print("skip musl: needs musl-tools", flush=True)
-        else:
-            yield from build_and_test(build)
+        yield from build_and_test(build)
     if what in BUILDS:
         yield from lab_tests("" if what == "all" else "not every_allocator and not long")
     yield from checks(what)
@@ -397,15 +368,15 @@ def main(arguments: Sequence[str]) -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     # A shell's background job ignores Ctrl-C, and so would all tests, even those that send it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    total = Counts()
+    total: Counts = Counter()
     try:
         for stage in to_run:
             total += stage.run()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    print(total)
-    return 1 if total.failed else 0
+    print(told(total))
+    return 1 if total["failed"] else 0
 
 
 if __name__ == "__main__":

@@ -40,7 +40,6 @@ NOT_RUN = {
     "cd": "for the commands that follow",
     "cmake": "builds this checkout, as every job of CI does",
     "dask": "waits for workers; test_fleet has a scheduler of its own",
-    "dev/compare-programs": "builds nine programs, for hours",
     "dev/conformance": "takes minutes; dev/test.py runs it",
     "g++": BY_HAND,
     "initdb": BY_HAND,

@@ -1,4 +1,4 @@
-"""dev/price without its measurements, and the parts that it knows."""
+"""dev/price without its measurements."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,3 @@ PRICE = Path(__file__).resolve().parents[2] / "dev/price"
 def test_a_build_without_the_core_is_named_with_the_remedy(tmp_path):
     said = ran(sys.executable, PRICE, tmp_path, status=2).stderr
     mentions(said, str(tmp_path / "bin/instruction_calls"), "cmake --build")
-
-
-def test_help_says_what_it_prints():
-    assert "core alone" in ran(sys.executable, PRICE, "--help", status=0).stdout

@@ -170,9 +170,7 @@ def test_a_snapshot_is_of_any_tree_and_says_so(checkout):
     ],
 )
 def test_usage(checkout, arguments, words):
-    said = release(checkout, *arguments, status=1)
-    assert words in said
-    assert said.count("\n") == 1
+    assert words in release(checkout, *arguments, status=2)
 
 
 def test_a_tag_of_this_commit_is_no_hindrance(checkout):

@@ -9,7 +9,6 @@
 
 #include "engine/engine.h"
 #include "features/arenas/idle_arenas.h"
-#include "fuzz/history.h"
 #include "fuzz/input.h"
 #include "fuzz/seats.h"
 #include "fuzz/shadow.h"
@@ -342,7 +341,6 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  ts::fuzz::History::note(data, size);
   ts::fuzz::Input input{data, size};
   ts::fuzz::Play{input}.run();
   return 0;

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "engine/engine.h"
-#include "fuzz/process_heap.h"
+#include "fuzz/play.h"
 #include "fuzz/target.h"
 #include "os/options.h"
 
@@ -14,7 +14,7 @@ namespace {
 constinit LibcRules<engine::Engine> allocator;
 std::size_t guarded_blocks = 0;
 
-struct Checks : ProcessHeapChecks {
+struct EngineChecks : Checks {
   // Guarded blocks have pages of their own, which no walk reaches.
   static bool is_apart(const void* block) {
     const bool is_guarded = engine::entry_of(block) == 0;
@@ -26,7 +26,7 @@ struct Checks : ProcessHeapChecks {
   }
   // Frees deferred by other threads count as in use.
   static void measures(const HeapMeasures& told, const Walked& walked) {
-    ProcessHeapChecks::measures(told, walked);
+    Checks::measures(told, walked);
     // One heap for each seat, and one for all threads without a heap.
     require(told.heaps <= Seats::count + 1, "heaps of ended threads are not taken over");
   }
@@ -50,10 +50,9 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace ts;
-  fuzz::History::note(data, size);
   fuzz::Input input{data, size};
   static constexpr std::uint32_t samples[8] = {0, 0, 0, 0, 0, 1, 9, 100};
   current_options.guard_sample = samples[input.byte() % 8];
-  fuzz::Play<engine::Engine, fuzz::Checks>{fuzz::allocator, fuzz::Checks{}, input}.run();
+  fuzz::Play<engine::Engine, fuzz::EngineChecks>{fuzz::allocator, input}.run();
   return 0;
 }

@@ -4,7 +4,6 @@
 //
 //    PROGRAM [--inputs N] [--seed N] [--bytes N]
 //    PROGRAM FILE...
-//    PROGRAM --history FILE      the last inputs of a process (history.h)
 //    PROGRAM --write FOLDER
 #include <cstdio>
 #include <cstring>
@@ -13,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/history.h"
 #include "fuzz/target.h"
 #include "programs/support/arguments.h"
 #include "programs/support/random.h"
@@ -49,19 +47,6 @@ int try_files(int count, char** names) {
   return 0;
 }
 
-int try_history(const char* name) {
-  const ts::fuzz::History* const history = ts::fuzz::History::open(name);
-  if (history == nullptr || history->inputs == 0) {
-    std::fprintf(stderr, "there is no history in %s\n", name);
-    return 2;
-  }
-  history->for_each([](const std::uint8_t* data, std::size_t bytes) {
-    try_input({data, data + bytes});
-  });
-  std::puts("nothing goes wrong");
-  return 0;
-}
-
 int write_files(const std::string& folder) {
   constexpr std::uint64_t count = 100;
   for (std::uint64_t seed = 0; seed < count; ++seed) {
@@ -83,8 +68,6 @@ int main(int argument_count, char** arguments) {
   LLVMFuzzerInitialize(&argument_count, &arguments);
   if (argument_count == 3 && std::strcmp(arguments[1], "--write") == 0)
     return write_files(arguments[2]);
-  if (argument_count == 3 && std::strcmp(arguments[1], "--history") == 0)
-    return try_history(arguments[2]);
   if (argument_count > 1 && arguments[1][0] != '-')
     return try_files(argument_count - 1, arguments + 1);
   ts::test::Arguments options{argument_count, arguments,

@@ -1,7 +1,7 @@
 // Interprets an input as the life of a program: which calls of the malloc family it makes, with
 // which sizes, on which of its blocks, in which of its threads, when, and when the system refuses.
 // After each call it checks everything that can be known against the shadow (shadow.h); sometimes,
-// and at the end, the whole heap. It works with any heap: Checks contains the differences.
+// and at the end, the whole heap. It works with any heap of which there is one per process.
 //
 // A step is a byte, 5 bits of which choose the operation, and bytes for its arguments. If the other
 // 3 are set, a byte chooses the thread for the following steps.
@@ -51,43 +51,33 @@ inline bool totals_are_complete() {
          totals.survived != 0 && totals.failures != 0;
 }
 
-// The totals of a walk. Bytes exclude headers.
+// The totals of a walk.
 struct Walked {
-  std::size_t blocks = 0;
-  std::size_t bytes = 0;
   std::size_t used_blocks = 0;
-  std::size_t free_blocks = 0;  // cached ones too
-  std::size_t free_bytes = 0;
-  std::size_t cached_blocks = 0;
-  std::size_t cached_bytes = 0;
+  std::size_t used_bytes = 0;
+};
 
-  void add(const BlockView& block) {
-    ++blocks;
-    bytes += block.bytes;
-    if (block.state == BlockState::used) {
-      ++used_blocks;
-      return;
-    }
-    ++free_blocks;
-    free_bytes += block.bytes;
-    if (block.state == BlockState::cached) {
-      ++cached_blocks;
-      cached_bytes += block.bytes;
-    }
+// What must hold: at any time, and when all blocks are free and all threads gone. A heap with checks
+// of its own derives them. (Each input starts with the heap as earlier inputs left it.)
+struct Checks {
+  // Whether walks leave out a block.
+  static bool is_apart(const void*) { return false; }
+  static void measures(const HeapMeasures& told, const Walked& walked) {
+    require(told.free_bytes <= told.segment_bytes, "more is free than there is");
+    require(told.cached_bytes <= told.free_bytes, "more is cached than is free");
+    require(told.segment_bytes - told.free_bytes >= walked.used_bytes,
+            "less is in use than is held");
+  }
+  static void end(const HeapMeasures& told, const Walked& walked) {
+    require(walked.used_blocks == 0, "a block is in use that nobody holds");
+    require(told.free_bytes == told.segment_bytes, "not all memory is free in the end");
   }
 };
 
-// Checks has
-//   may_refuse       whether requests may fail although the system grants everything
-//   max_bytes        the largest request
-//   is_apart(block)  whether walks leave out a block
-//   measures(told, walked)       checks what must always hold
-//   end(told, walked)            the same when all blocks are free and all threads gone
-template <HeapLike Heap, class Checks>
+template <HeapLike Heap, class OwnChecks = Checks>
 class Play {
  public:
-  Play(LibcRules<Heap>& allocator, const Checks& checks, Input& input)
-      : allocator_{allocator}, checks_{checks}, input_{input} {}
+  Play(LibcRules<Heap>& allocator, Input& input) : allocator_{allocator}, input_{input} {}
 
   void run() {
     constexpr std::uint64_t since_last_input = 100'000;
@@ -104,7 +94,7 @@ class Play {
     seat_ = 0;
     call([&] { return allocator_.heap().trim(0); });
     const Walked walked = check_everything();
-    checks_.end(allocator_.heap().measures(), walked);
+    OwnChecks::end(allocator_.heap().measures(), walked);
   }
 
  private:
@@ -206,19 +196,14 @@ class Play {
   std::size_t size() {
     const unsigned kind = input_.byte();
     const unsigned detail = input_.byte();
-    std::size_t bytes = 0;
-    if (kind < 96) {
-      bytes = (kind << 8 | detail) % 1500;
-    } else if (kind < 216) {
+    if (kind < 96) return (kind << 8 | detail) % 1500;
+    if (kind < 216) {
       const unsigned exponent = 4 + kind % 18;  // to 4 MiB
-      bytes = (std::size_t{1} << exponent) + (std::size_t{detail} << exponent >> 8);
-    } else if (kind < 250) {
-      // Close to multiples of powers of two, such as OS pages and pages.
-      bytes = (std::size_t{1024} << kind % 5) * (1 + detail % 64) + kind % 3 - 1;
-    } else {
-      bytes = (std::size_t{detail} + 1) << 17;  // to 32 MiB
+      return (std::size_t{1} << exponent) + (std::size_t{detail} << exponent >> 8);
     }
-    return bytes <= checks_.max_bytes ? bytes : bytes % checks_.max_bytes;
+    // Close to multiples of powers of two, such as OS pages and pages.
+    if (kind < 250) return (std::size_t{1024} << kind % 5) * (1 + detail % 64) + kind % 3 - 1;
+    return (std::size_t{detail} + 1) << 17;  // to 32 MiB
   }
 
   template <class Action>
@@ -265,7 +250,7 @@ class Play {
   }
   // After a request that failed.
   void require_reason(std::size_t bytes) {
-    require(was_refused_ || checks_.may_refuse || bytes > most_possible_bytes,
+    require(was_refused_ || bytes > most_possible_bytes,
             "a request was refused although there is memory");
     require(errno_ == ENOMEM, "a request was refused, and errno is not ENOMEM");
     ++totals.failures;
@@ -378,7 +363,7 @@ class Play {
     const std::size_t each = size();
     const std::size_t count = 1 + input_.byte() % 4;
     const std::size_t bytes = count * each;
-    if (bytes > checks_.max_bytes || bytes > most_zeroed_bytes || shadow_.is_full()) return;
+    if (bytes > most_zeroed_bytes || shadow_.is_full()) return;
     void* const block = call([&] { return allocator_.calloc(count, each); });
     if (block == nullptr) return require_reason(bytes);
     require_errno_kept();
@@ -446,9 +431,7 @@ class Play {
     const std::size_t more = 1 + input_.below(512);
     Held held = shadow_.remove(number);
     held.require_intact();
-    const std::size_t most_bytes = checks_.max_bytes < held.bytes ? held.bytes : checks_.max_bytes;
-    for (std::size_t i = 0; i < steps && held.bytes + more <= most_bytes; ++i)
-      reallocate(held, held.bytes + more);
+    for (std::size_t i = 0; i < steps; ++i) reallocate(held, held.bytes + more);
     fill_and_add(held);
   }
 
@@ -560,8 +543,10 @@ class Play {
 
   static bool visit(const BlockView& block, void* argument) {
     auto& visit = *static_cast<Visit*>(argument);
-    visit.walked.add(block);
-    require(block.state != BlockState::used || visit.shadow.holds(block.payload, block.bytes),
+    if (block.state != BlockState::used) return true;
+    ++visit.walked.used_blocks;
+    visit.walked.used_bytes += block.bytes;
+    require(visit.shadow.holds(block.payload, block.bytes),
             "a block is in use that the program does not hold, or is shorter", block.payload);
     return true;
   }
@@ -573,7 +558,7 @@ class Play {
       held.require_intact();
       require(allocator_.usable_size(held.address) == held.usable, "a block's size changed",
               held.address);
-      apart += checks_.is_apart(held.address) ? 1 : 0;
+      apart += OwnChecks::is_apart(held.address) ? 1 : 0;
     }
     Heap& heap = allocator_.heap();
     require(heap.is_valid(), "the heap is not valid");
@@ -581,12 +566,11 @@ class Play {
     require(heap.walk(visit, &all), "a walk ended early");
     require(all.walked.used_blocks == shadow_.size() - apart,
             "a block that the program holds is not in use");
-    checks_.measures(heap.measures(), all.walked);
+    OwnChecks::measures(heap.measures(), all.walked);
     return all.walked;
   }
 
   LibcRules<Heap>& allocator_;
-  const Checks& checks_;
   Input& input_;
   Shadow shadow_;
   Seats seats_;
@@ -601,5 +585,13 @@ class Play {
   int errno_ = 0;
   std::uint64_t seed_ = 0;
 };
+
+// Before anything is refused, the heap chooses its place in the address space, and makes its key.
+template <class Heap>
+void make_ready(LibcRules<Heap>& allocator) {
+  catch_system_calls();
+  allocator.free(allocator.malloc(1));
+  Seats::make_key();
+}
 
 }  // namespace ts::fuzz

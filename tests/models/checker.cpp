@@ -41,14 +41,13 @@ struct Store {
   Clock seen{};              // when each thread first read or wrote it; 0: not yet
   std::uint32_t number = 0;  // in the order of execution
   bool is_seq_cst = false;
-  bool is_taken = false;  // a read-modify-write has read it, and follows it
 };
 
 struct Location {
   const void* address = nullptr;
   std::uint64_t execution = 0;  // all below but `users` is of this one
   std::uint8_t users = 0;       // one bit for each thread that ever accessed it
-  std::vector<Store> stores;    // in modification order
+  std::vector<Store> stores;    // in modification order, that of execution
   Clock written{};              // each thread's last plain write,
   Clock read{};                 // plain read,
   Clock stored{};               // and atomic store
@@ -168,18 +167,9 @@ class Machine {
     Location& location = at_atomic(at, bytes);
     const Word before = location.stores.back().value;
     if (!is_omitted_) {
-      const std::size_t floor = floor_of(location, order == Order::seq_cst);
-      std::size_t after = location.stores.size() - 1;
-      if (limits_.stores_out_of_order) {
-        candidates_.clear();
-        for (std::size_t i = location.stores.size(); i-- > floor;) {
-          if (!location.stores[i].is_taken) candidates_.push_back(i);
-        }
-        after = candidates_[choose(candidates_.size())];
-      }
       if (releases(order)) threads_[current_].writes.clear();
       log_write(at, bytes);
-      insert(location, bytes, after + 1, value, order, {});
+      append(location, bytes, value, order, {});
     }
     end(Kind::store, order, at, before, value, where);
   }
@@ -187,53 +177,36 @@ class Machine {
   Word update(Kind kind, void* at, unsigned bytes, Word operand, Order order, const Where& where) {
     order = begin(kind, at, order, where);
     Location& location = at_atomic(at, bytes);
-    std::size_t index = location.stores.size() - 1;
-    if (limits_.stores_out_of_order) {
-      candidates_.clear();
-      for (std::size_t i = location.stores.size(), floor = floor_of(location, false);
-           i-- > floor;) {
-        if (!location.stores[i].is_taken) candidates_.push_back(i);
-      }
-      index = candidates_[choose(candidates_.size())];
-    }
-    const Word before = location.stores[index].value;
+    const Word before = location.stores.back().value;
     Word after = operand;
     if (kind == Kind::fetch_add) after = before + operand;
     if (kind == Kind::fetch_or) after = before | operand;
     if (kind == Kind::fetch_and) after = before & operand;
     if (bytes < sizeof(Word)) after &= (Word{1} << 8 * bytes) - 1;
-    if (!is_omitted_) replace(location, bytes, index, after, order);
+    if (!is_omitted_) replace(location, bytes, after, order);
     return end(kind, order, at, before, after, where);
   }
 
   bool compare_exchange(void* at, unsigned bytes, Word& expected, Word desired, Order success,
-                        Order failure, bool is_weak, const Where& where) {
+                        Order failure, const Where& where) {
     success = begin(Kind::compare_exchange, at, success, where);
     if (is_omitted_)
       return end(Kind::compare_exchange, success, at, expected, expected, where), true;
     Location& location = at_atomic(at, bytes);
     const std::size_t last = location.stores.size() - 1;
-    const bool may_fail = is_weak && spurious_failures_ < limits_.spurious_failures;
     candidates_.clear();
     const std::size_t floor = floor_of(location, success == Order::seq_cst);
     for (std::size_t i = last + 1; i-- > floor;) {
-      const Store& store = location.stores[i];
-      const bool is_equal = store.value == expected;
-      const bool is_free = i == last || (limits_.stores_out_of_order && !store.is_taken);
-      const bool may_be_stale = i == last || location.stale_reads[current_] < limits_.stale_reads;
-      if (is_equal ? is_free : may_be_stale) candidates_.push_back(i);
-      if (is_equal && may_fail) candidates_.push_back(i + last + 1);
+      // It wins only by the last store; it may fail because of an older one.
+      const bool may_be_stale = location.stores[i].value != expected &&
+                                location.stale_reads[current_] < limits_.stale_reads;
+      if (i == last || may_be_stale) candidates_.push_back(i);
     }
-    std::size_t index = candidates_[choose(candidates_.size())];
-    const bool fails_for_no_reason = index > last;
-    if (fails_for_no_reason) {
-      index -= last + 1;
-      ++spurious_failures_;
-    }
+    const std::size_t index = candidates_[choose(candidates_.size())];
     const Word before = location.stores[index].value;
-    const bool wins = before == expected && !fails_for_no_reason;
+    const bool wins = before == expected;
     if (wins) {
-      replace(location, bytes, index, desired, success);
+      replace(location, bytes, desired, success);
     } else {
       read(location, index, failure);
       expected = before;
@@ -419,7 +392,7 @@ class Machine {
     failure_.clear();
     story_.clear();
     ++execution_;
-    depth_ = number_ = stored_ = preemptions_ = spurious_failures_ = held_mutexes_ = 0;
+    depth_ = number_ = stored_ = preemptions_ = held_mutexes_ = 0;
     fences_ = {};
     scenario_->set_up();
     for (unsigned i = 0; i < thread_count(); ++i) {
@@ -601,8 +574,7 @@ class Machine {
     return store;
   }
 
-  void insert(Location& location, unsigned bytes, std::size_t index, Word value, Order order,
-              const Clock& sequence) {
+  void append(Location& location, unsigned bytes, Word value, Order order, const Clock& sequence) {
     Thread& me = threads_[current_];
     if (!is_within(location.written, me.clock)) fail_race(location, "a store to ");
     location.stored[current_] = me.clock[current_];
@@ -613,17 +585,16 @@ class Machine {
     store.seen[current_] = me.clock[current_];
     store.number = number_;
     store.is_seq_cst = order == Order::seq_cst;
-    location.stores.insert(location.stores.begin() + static_cast<std::ptrdiff_t>(index), store);
-    std::memcpy(const_cast<void*>(location.address), &location.stores.back().value, bytes);
+    location.stores.push_back(store);
+    std::memcpy(const_cast<void*>(location.address), &value, bytes);
   }
 
   // A read-modify-write.
-  void replace(Location& location, unsigned bytes, std::size_t index, Word value, Order order) {
-    read(location, index, order);
-    location.stores[index].is_taken = true;
-    const Clock sequence = location.stores[index].released;
+  void replace(Location& location, unsigned bytes, Word value, Order order) {
+    read(location, location.stores.size() - 1, order);
+    const Clock sequence = location.stores.back().released;
     if (releases(order)) threads_[current_].writes.clear();
-    insert(location, bytes, index + 1, value, order, sequence);
+    append(location, bytes, value, order, sequence);
   }
 
   // Before a store that a cut may lose, though later ones survive. Stores to the thread's own stack
@@ -708,7 +679,6 @@ class Machine {
   std::uint32_t number_ = 0;
   std::uint32_t stored_ = 0;
   unsigned preemptions_ = 0;
-  unsigned spurious_failures_ = 0;
   unsigned held_mutexes_ = 0;
   unsigned current_ = 0;
   Clock fences_{};  // what seq_cst fences have made known to later ones
@@ -828,10 +798,9 @@ Word update(Kind kind, void* at, unsigned bytes, Word operand, Order order, cons
   return before;
 }
 bool compare_exchange(void* at, unsigned bytes, Word& expected, Word desired, Order success,
-                      Order failure, bool is_weak, const Where& where) {
+                      Order failure, const Where& where) {
   if (machine().runs())
-    return machine().compare_exchange(at, bytes, expected, desired, success, failure, is_weak,
-                                      where);
+    return machine().compare_exchange(at, bytes, expected, desired, success, failure, where);
   const Word before = word_at(at, bytes);
   const bool wins = before == expected;
   if (wins) std::memcpy(at, &desired, bytes);

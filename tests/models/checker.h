@@ -2,9 +2,10 @@
 // thread. Each time it chooses the thread that makes the next atomic access, and the store that a
 // load reads.
 //
-// The memory model is C++20's without loads that read from the future (load buffering): a store
-// takes a place in its location's modification order. A load may return any store that coherence
-// and happens-before allow. Vector clocks track releases, acquires, release sequences and fences.
+// The memory model is C++20's without loads that read from the future (load buffering), and with the
+// order of execution as each location's modification order. A load may return any store that
+// coherence and happens-before allow. Vector clocks track releases, acquires, release sequences and
+// fences.
 // Plain<T> is memory that only one thread may access at a time: an access that is not ordered by
 // happens-before is a data race, and a failure. Seq_cst is modelled exactly if a scenario uses only
 // fences or only accesses of that order; mixtures follow the rules of C++11.
@@ -53,10 +54,6 @@ struct Limits {
   unsigned steps = 20'000;
   // How often a thread may read a store that is not the latest of its location.
   unsigned stale_reads = 3;
-  // How often a weak compare-exchange fails spuriously in an execution.
-  unsigned spurious_failures = 0;
-  // Whether a store may come before earlier ones in the modification order.
-  bool stores_out_of_order = false;
   // If not 0: all threads stop for good after this many stores, plain ones included, as they do in
   // the child of a fork. A fork holds all mutexes, so there is no cut while another thread has one.
   unsigned cut = 0;
@@ -127,7 +124,7 @@ Word load(const void* at, unsigned bytes, Order order, const Where& where);
 void store(void* at, unsigned bytes, Word value, Order order, const Where& where);
 Word update(Kind kind, void* at, unsigned bytes, Word operand, Order order, const Where& where);
 bool compare_exchange(void* at, unsigned bytes, Word& expected, Word desired, Order success,
-                      Order failure, bool is_weak, const Where& where);
+                      Order failure, const Where& where);
 void fence(Order order, const Where& where);
 void wait_for(const void* at, unsigned bytes, Word value, const Where& where);
 void before_read(const void* at);
@@ -186,12 +183,17 @@ class Atomic {
   bool compare_exchange_strong(T& expected, T desired, Order success = Order::seq_cst,
                                Order failure = Order::seq_cst,
                                Where where = Where::current()) noexcept {
-    return compare_exchange(expected, desired, success, failure, false, where);
+    Word word = detail::word_of(expected);
+    const bool won = detail::compare_exchange(this, sizeof(T), word, detail::word_of(desired),
+                                              success, failure, where);
+    expected = detail::value_of<T>(word);
+    return won;
   }
+  // Fails for no reason in no execution.
   bool compare_exchange_weak(T& expected, T desired, Order success = Order::seq_cst,
                              Order failure = Order::seq_cst,
                              Where where = Where::current()) noexcept {
-    return compare_exchange(expected, desired, success, failure, true, where);
+    return compare_exchange_strong(expected, desired, success, failure, where);
   }
   // Sleeps until the latest store is this value, then reads it (acquire).
   void wait_for(T value, Where where = Where::current()) const noexcept {
@@ -202,14 +204,6 @@ class Atomic {
   T update(Kind kind, T operand, Order order, const Where& where) noexcept {
     return detail::value_of<T>(
         detail::update(kind, this, sizeof(T), detail::word_of(operand), order, where));
-  }
-  bool compare_exchange(T& expected, T desired, Order success, Order failure, bool is_weak,
-                        const Where& where) noexcept {
-    Word word = detail::word_of(expected);
-    const bool won = detail::compare_exchange(this, sizeof(T), word, detail::word_of(desired),
-                                              success, failure, is_weak, where);
-    expected = detail::value_of<T>(word);
-    return won;
   }
 
   T value_{};

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from package_commands import ROOT, try_to_run
 from prompt import script
-from refusals import mentions
 
 # What g++ 8 prints about itself, with a newer one after it.
 OLD_GCC = """#!/bin/sh
@@ -29,15 +28,6 @@ def test_an_old_compiler_is_refused_by_name(tmp_path):
     assert f"{compiler} is GNU 8.3" in line
     assert "g++ 12, clang++ 16 or newer" in line
     assert "cmake --fresh -DCMAKE_CXX_COMPILER=" in line
-
-
-def test_without_a_compiler_cmake_names_cxx(tmp_path):
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("cmake", "make", "sh"):
-        (tools / name).symlink_to(Path("/usr/bin") / name)
-    said = configure(tmp_path, PATH=str(tools))
-    mentions(said, "No CMAKE_CXX_COMPILER could be found.", 'the environment\n  variable "CXX"')
 
 
 def test_a_package_names_all_tools_that_are_missing(tmp_path):

@@ -1,4 +1,4 @@
-"""The crates: packaged, tested as packages, refused in one line, used by a crates.io program."""
+"""The crates: packaged, tested as packages, refused in one line."""
 
 import ctypes
 import json
@@ -16,7 +16,7 @@ from package_commands import ROOT, artefacts
 from prompt import merged, ran, script
 from refusals import mentions
 
-from tsmlab import __version__, paths, tracker
+from tsmlab import __version__, paths
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +24,6 @@ MUSL = "x86_64-unknown-linux-musl"
 # A compiler with glibc's headers also works for musl (packaging/rust/tsmalloc/README.md).
 CXX = "ccache g++" if shutil.which("ccache") else "g++"
 CRATES = ("tsmalloc-sys", "tsmalloc")
-RIPGREP = "14.1.1"
 
 
 def try_cargo(folder, *arguments, **environment):
@@ -259,13 +258,6 @@ pub extern "C" fn sum_of_squares(count: u64) -> u64 {
 """
 
 
-def names(program, kinds):
-    """Symbols of the given kinds."""
-    listed = ran("nm", program, status=0).stdout
-    words = (line.split() for line in listed.splitlines())
-    return {each[-1] for each in words if len(each) >= 2 and each[-2] in kinds}
-
-
 def test_a_shared_library_has_a_heap_of_its_own(workspace, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src/lib.rs").write_text(LIBRARY)
@@ -285,83 +277,3 @@ def test_a_shared_library_has_a_heap_of_its_own(workspace, tmp_path):
     sum_of_squares = ctypes.CDLL(str(built)).sum_of_squares
     sum_of_squares.restype = ctypes.c_uint64
     assert sum_of_squares(ctypes.c_uint64(10_000)) == 4 * sum(i * i for i in range(10_000))
-
-
-@pytest.fixture(scope="module")
-def ripgrep(workspace, tmp_path_factory):
-    """ripgrep from crates.io, with its allocator line replaced by ours, and its tests."""
-    fetched = tmp_path_factory.mktemp("fetched")
-    (fetched / "src").mkdir()
-    (fetched / "src/lib.rs").touch()
-    (fetched / "Cargo.toml").write_text(
-        f'[package]\nname = "fetched"\nedition = "2021"\n[dependencies]\nripgrep = "={RIPGREP}"\n'
-    )
-    status, said = try_cargo(fetched, "vendor", "--versioned-dirs", "vendor")
-    if status != 0:
-        pytest.skip(f"ripgrep cannot be had from crates.io: {said.strip().splitlines()[-1]}")
-    made = tmp_path_factory.mktemp("programs") / "ripgrep"
-    shutil.copytree(fetched / "vendor" / f"ripgrep-{RIPGREP}", made)
-    (made / ".cargo-checksum.json").unlink()
-
-    main = made / "crates/core/main.rs"
-    theirs = re.compile(
-        r"#\[cfg\(all\(target_env = \"musl\", target_pointer_width = \"64\"\)\)\]\n"
-        r"#\[global_allocator\]\nstatic ALLOC: jemallocator::Jemalloc = jemallocator::Jemalloc;\n"
-    )
-    ours = "#[global_allocator]\nstatic ALLOC: tsmalloc::TsMalloc = tsmalloc::TsMalloc;\n"
-    replaced, count = theirs.subn(ours, main.read_text())
-    assert count == 1
-    main.write_text(replaced)
-    manifest = made / "Cargo.toml"
-    text = manifest.read_text()
-    text, count = re.subn(
-        r"\[target\.'cfg\(all\(target_env = \"musl\".*\n(?:version.*\n)*",
-        f'[dependencies.tsmalloc]\nversion = "{__version__}"\n',
-        text,
-    )
-    assert count == 1
-    manifest.write_text(text + "\n" + patch(workspace))
-    return made
-
-
-def calls_of_malloc(program, tmp_path):
-    """How often a search calls the process's malloc."""
-    folder = tmp_path / f"{program.name}-counts"
-    folder.mkdir()
-    search = ("--no-config", "--sort=path", "namespace [a-z]+", ROOT / "src")
-    library = str(paths.library(tracker.LIBRARY))
-    counting = {"LD_PRELOAD": library, tracker.VARIABLE_OF_CALLS: str(folder)}
-    done = ran(program, *search, env=counting, status=0)
-    assert "namespace ts {" in done.stdout
-    return sum(counts.calls for counts in tracker.read(folder))
-
-
-def test_ripgrep_passes_its_own_tests(ripgrep, tmp_path):
-    said = cargo(ripgrep, "test")
-    results = [int(count) for count in re.findall(r"test result: ok\. (\d+) passed", said)]
-    assert sum(results) > 300
-    assert "jemalloc" not in (ripgrep / "Cargo.lock").read_text()
-
-    built = ripgrep / "target/debug/rg"
-    assert names(built, "Tt") >= {"ts_malloc", "ts_free_sized"}
-    assert "malloc" not in names(built, "TtWw")
-    ours = tmp_path / "ours"
-    shutil.copy(built, ours)
-
-    # All its allocations are ours: libc's malloc is called only for libc's own needs.
-    cargo(ripgrep, "build", "--features", "tsmalloc/override")
-    overridden = tmp_path / "overridden"
-    shutil.copy(built, overridden)
-    assert names(overridden, "TW") >= {"malloc", "free", "free_sized"}
-
-    main = ripgrep / "crates/core/main.rs"
-    main.write_text(re.sub(r"#\[global_allocator\]\n.*\n", "", main.read_text()))
-    cargo(ripgrep, "build")
-    libcs = tmp_path / "libcs"
-    shutil.copy(built, libcs)
-    assert "ts_malloc" not in names(libcs, "Tt")
-
-    calls = {each.name: calls_of_malloc(each, tmp_path) for each in (ours, overridden, libcs)}
-    assert calls["libcs"] > 2_000
-    assert calls["ours"] < calls["libcs"] / 10
-    assert calls["overridden"] < calls["libcs"] / 10

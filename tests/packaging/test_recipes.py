@@ -8,15 +8,10 @@ from package_commands import ROOT
 from tsmlab import __version__
 
 PACKAGING = ROOT / "packaging"
-UNTESTED = ("homebrew/tsmalloc.rb", "nix/default.nix", "vcpkg/portfile.cmake", "vcpkg/vcpkg.json")
+UNTESTED = ("homebrew/tsmalloc.rb", "nix/default.nix", "vcpkg/portfile.cmake")
 
 
 @pytest.mark.parametrize("name", UNTESTED)
-def test_a_recipe_says_in_its_first_line_that_it_is_untested(name):
-    assert "Untested" in (PACKAGING / name).read_text(encoding="utf-8").partition("\n")[0]
-
-
-@pytest.mark.parametrize("name", [name for name in UNTESTED if not name.endswith(".json")])
 def test_a_recipe_names_options_of_the_build(name):
     build = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
     for option in ("TSMALLOC_TESTS", "TSMALLOC_LAB", "TSMALLOC_INSTALL"):

@@ -142,19 +142,6 @@ def test_every_verb_works_offline_and_nothing_is_left(number, wheelhouse, tmp_pa
 
 
 @LONG
-def test_another_libc_is_refused_by_the_tag(wheel, tmp_path):
-    environment = tmp_path / "environment"
-    run(sys.executable, "-m", "venv", environment)
-    status, said = try_to_run(
-        *(environment / "bin" / "python", "-m", "pip", "download", "--no-index", "--no-deps"),
-        *("--find-links", wheel.parent, "--dest", tmp_path),
-        *("--platform", "musllinux_1_2_x86_64", "--only-binary", ":all:", "tsmalloc"),
-    )
-    assert status != 0
-    assert "No matching distribution found for tsmalloc" in said
-
-
-@LONG
 def test_a_missing_file_is_named_with_its_remedy(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

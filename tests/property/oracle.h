@@ -169,7 +169,6 @@ class Heaps {
   }
 
   std::size_t block_bytes_at(Address payload) { return at(payload).piece().bytes; }
-  unsigned owner_at(Address payload) { return at(payload).piece().owner; }
   // Newest first.
   const std::list<Chunk>& chunks() const { return chunks_; }
 

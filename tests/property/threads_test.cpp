@@ -1,12 +1,8 @@
 // Several threads: which blocks belong to threads and which to the heap, by the same oracle.
-// Threads take turns, so that the oracle can follow a single order of events; and in one test they
-// run concurrently, with calls ordered by a lock outside the heap.
+// Threads take turns, so that the oracle can follow a single order of events.
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <memory>
-#include <mutex>
-#include <thread>
 
 #include "property/duel.h"
 #include "property/worlds.h"
@@ -100,58 +96,6 @@ TEST_P(Turns, AreExactAcrossThreads) {
     EXPECT_EQ(seen.foreign != 0, is("nolock"));
     EXPECT_EQ(seen.lost != 0, is("nolock"));
   }
-}
-
-class LoggedThreads : public HeapSuite {};
-INSTANTIATE_TEST_SUITE_P(, LoggedThreads,
-                         heaps_where([](const Cell& cell) { return cell.strategy == "lock"; }),
-                         heap_name);
-
-TEST_P(LoggedThreads, ReplayOnTheOracle) {
-  struct Entry {
-    Op::Kind kind;
-    std::size_t bytes;
-    void* payload;
-  };
-  constexpr unsigned threads = 4;
-  constexpr unsigned steps = 25'000 / slowness;
-  const Buffer buffer{std::size_t{4} << 20};
-  const auto heap = make(buffer.config());
-  std::mutex order;
-  std::vector<Entry> log;
-  std::deque<void*> shared;  // blocks that any thread may free; under `order`
-
-  const auto work = [&](std::uint64_t seed) {
-    Random random{seed};
-    for (unsigned step = 0; step < steps; ++step) {
-      const std::lock_guard guard{order};
-      if (shared.size() < 200 && below(random, 2) == 0) {
-        const std::size_t bytes = all_sizes[0].draw(random);
-        void* const payload = heap->allocate(bytes, 16);
-        log.push_back({Op::allocate, bytes, payload});
-        shared.push_back(payload);
-      } else if (!shared.empty()) {
-        std::swap(shared[below(random, shared.size())], shared.front());
-        heap->release(shared.front());
-        log.push_back({Op::release, 0, shared.front()});
-        shared.pop_front();
-      }
-    }
-  };
-  std::vector<std::thread> running;
-  for (unsigned i = 0; i < threads; ++i) running.emplace_back(work, base_seed() + 21 + i);
-  for (std::thread& thread : running) thread.join();
-
-  BufferWorld world{buffer};
-  oracle::Heaps expected{rules_for(GetParam(), buffer.config()), world};
-  for (const Entry& entry : log) {
-    if (entry.kind == Op::release) {
-      expected.release(0, address_of(entry.payload));
-    } else {
-      ASSERT_EQ(address_of(entry.payload), expected.allocate(0, entry.bytes));
-    }
-  }
-  expect_same_blocks(*heap, expected, [](oracle::Address) { return false; });
 }
 
 }  // namespace

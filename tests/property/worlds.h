@@ -50,13 +50,10 @@ class SystemWorld : public oracle::World {
   // Other code moved the break.
   void set_break(const std::byte* end) { end_ = address_of(end); }
 
-  // After the oracle has repeated its operation, the heap must not have asked for more. Mappings
-  // for a strategy's own data are not part of the policy; a heap makes few of them.
+  // After the oracle has repeated its operation, the heap must not have asked for more.
   void expect_nothing_left() {
     for (const fake_os::Event& event : events_) {
-      if (event.call == fake_os::Call::discard || event.call == fake_os::Call::call_at_thread_exit)
-        continue;
-      if (event.call != fake_os::Call::map || ++own_mappings_ > max_own_mappings)
+      if (!is_strategys_own(event))
         throw std::logic_error("the heap asked the system for more than the oracle: " +
                                text(event.call, event.bytes));
     }
@@ -99,13 +96,20 @@ class SystemWorld : public oracle::World {
  private:
   static constexpr int max_own_mappings = 8;
 
+  // What is not part of the policy; a heap makes few mappings for a strategy's own data.
+  bool is_strategys_own(const fake_os::Event& event) {
+    return event.call == fake_os::Call::discard ||
+           event.call == fake_os::Call::call_at_thread_exit ||
+           (event.call == fake_os::Call::map && ++own_mappings_ <= max_own_mappings);
+  }
+
   static std::string text(fake_os::Call call, std::size_t bytes) {
     std::ostringstream out;
     out << "call " << static_cast<int>(call) << " of " << bytes << " bytes";
     return out.str();
   }
 
-  // The answer to the next call of this kind; mappings of another size are the strategy's own.
+  // The answer to the next call of this kind.
   std::optional<oracle::Address> next(fake_os::Call call, std::size_t bytes) {
     while (!events_.empty()) {
       const fake_os::Event event = events_.front();
@@ -114,9 +118,7 @@ class SystemWorld : public oracle::World {
         if (event.begin == nullptr) return std::nullopt;
         return address_of(event.begin);
       }
-      if (event.call == fake_os::Call::discard || event.call == fake_os::Call::call_at_thread_exit)
-        continue;
-      if (event.call != fake_os::Call::map || ++own_mappings_ > max_own_mappings)
+      if (!is_strategys_own(event))
         throw std::logic_error("the heap made " + text(event.call, event.bytes) +
                                ", the oracle expected " + text(call, bytes));
     }

@@ -32,10 +32,6 @@ static void free_but(int stays) {
   }
 }
 
-static void* allocate_in_thread(void* ignored) {
-  allocate();
-  return ignored;
-}
 static void* use_and_end(void* ignored) {
   allocate();
   free_but(4);
@@ -107,9 +103,6 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 3; ++i) free(blocks[2 * i]);
   } else if (strcmp(what, "ended") == 0) {
     in_thread(use_and_end, NULL, 1);
-  } else if (strcmp(what, "passed") == 0) {
-    in_thread(allocate_in_thread, NULL, 1);
-    free_but(4);
   } else if (strcmp(what, "waiting") == 0) {
     static atomic_int is_done;
     in_thread(wait_for_ever, &is_done, 0);

@@ -236,16 +236,6 @@ def test_a_full_disk_leaves_nothing(program, tmp_path, small_disk):
     assert not list(disk.iterdir())
 
 
-@pytest.mark.parametrize("interval", ["0", "2T", "50%", "often"])
-def test_an_interval_that_is_none_is_told_in_a_line(program, tmp_path, interval):
-    done = run(program, tmp_path, "everything", PROFILE=interval)
-    assert done.returncode == 0
-    assert re.fullmatch(
-        r"tsmalloc: TSMALLOC_PROFILE=\S+: expected one of off\|on\|auto\|BYTES.*\n", done.stderr
-    )
-    assert not list(tmp_path.glob("*.pb"))
-
-
 # --- what strands slabs -------------------------------------------------------------------------
 
 

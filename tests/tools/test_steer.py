@@ -18,15 +18,18 @@ SOURCE = Path(__file__).with_name("steered_program.c")
 MB = 1 << 20
 
 
+def compiled(folder, *options):
+    target = folder / "steered"
+    include = paths.repository_root() / "include"
+    flags = ("-O1", "-fPIE", "-pthread", "-I", include)
+    subprocess.run(["gcc", *flags, SOURCE, "-o", target, *options], check=True)
+    return target
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    target = tmp_path_factory.mktemp("steered") / "steered"
-    include = paths.repository_root() / "include"
     # The tool purges even what the engine itself would keep: 49 MB are more than its surplus.
-    subprocess.run(
-        ["gcc", "-O1", "-fPIE", "-pthread", "-I", include, SOURCE, "-o", target], check=True
-    )
-    return target
+    return compiled(tmp_path_factory.mktemp("steered"))
 
 
 def tell(verb, *arguments, **options):
@@ -137,6 +140,16 @@ def test_free_pages_go_back_and_blocks_stay(start, program):
         purged(process)
     assert ask(process, "check") == "whole"
     assert "MiB returned" in told("purge", process.pid)
+
+
+def test_a_static_stripped_program(start, tmp_path):
+    static = compiled(tmp_path, "-static", "-s", paths.library("libtsmalloc.a"))
+    process = start(static, "obey", library=None)
+    assert purged(process)["bytes"] > 4 * MB
+    told("set", process.pid, "LIMIT=3G")
+    assert ask(process, "get LIMIT") == "3G"
+    assert json.loads(ask(process, "stats")) == json.loads(told("stats", "--json", process.pid))
+    assert ask(process, "check") == "whole"
 
 
 def test_what_waits_is_not_disturbed(start, program):

@@ -107,7 +107,6 @@ constexpr Allows in_all_code = Allows::nothing;
 #endif
 void compare_stacks() { compare(__builtin_return_address(0), in_all_code); }
 void compare_stacks_beyond() { compare(__builtin_return_address(0), Allows::longer); }
-void compare_fiber_stacks() { compare(__builtin_return_address(0), Allows::broken); }
 void compare_interrupted_stacks() { compare(__builtin_return_address(0), Allows::broken); }
 
 void report_stacks(const char* group) { report_stacks_with(group, 99); }

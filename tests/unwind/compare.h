@@ -16,9 +16,6 @@ void compare_stacks_beyond(void);
    incomplete. */
 void compare_interrupted_stacks(void);
 
-/* In a coroutine that begins with neither a table nor a frame pointer: both unwinders stop. */
-void compare_fiber_stacks(void);
-
 /* Reports the results of a group's calls. Ends the program if a stack differed, or if fewer than
    99%, or another share, were complete. */
 void report_stacks(const char* group);

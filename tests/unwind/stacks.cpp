@@ -20,10 +20,6 @@
 #include <thread>
 #include <vector>
 
-#ifdef TS_HAS_BOOST_CONTEXT
-#include <boost/context/fiber.hpp>
-#endif
-
 #include "unwind/compare.h"
 #include "unwind/unwind.h"
 
@@ -157,22 +153,6 @@ void contexts() {
     compare_stacks();
   }
 }
-
-#ifdef TS_HAS_BOOST_CONTEXT
-// Its entry has no table, so neither unwinder passes it; but ours must end there.
-void fibers() {
-  for (int i = 0; i < 50; ++i) {
-    boost::context::fiber fiber{[](boost::context::fiber&& back) {
-      for (int j = 0; j < 50; ++j) {
-        compare_fiber_stacks();
-        back = std::move(back).resume();
-      }
-      return std::move(back);
-    }};
-    while (fiber) fiber = std::move(fiber).resume();
-  }
-}
-#endif
 
 // ---- processes ----
 
@@ -365,10 +345,6 @@ int main(int count, char** arguments) {
 #endif
   contexts();
   report_stacks("coroutines");
-#ifdef TS_HAS_BOOST_CONTEXT
-  fibers();
-  report_stacks_with("fibers of Boost", 0);
-#endif
   vforks();
   report_stacks("children of vfork");
   forks();
