@@ -11,7 +11,7 @@ const OF_TESTS: [&str; 3] = ["counting", "event_counts", "no_features"];
 const OS_OF_SECURE: &str = "entropy";
 
 /// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
-const SMALL: [&str; 48] = [
+const SMALL: [&str; 49] = [
     "unwind/call_stack",
     "unwind/frame_tables",
     "unwind/frame_rules",
@@ -25,6 +25,7 @@ const SMALL: [&str; 48] = [
     "os/bad_access",
     "unwind/stack_lines",
     "os/cgroup",
+    "os/clock",
     "os/atomic_file",
     "os/options",
     "os/option_values",
