@@ -99,30 +99,21 @@ void JsonLine::key(std::string_view name) {
   needs_comma_ = false;
 }
 
-void JsonLine::put_signed(std::int64_t value) {
-  if (value < 0) put('-');
-  put_unsigned(value < 0 ? 0 - static_cast<std::uint64_t>(value)
-                         : static_cast<std::uint64_t>(value));
+void JsonLine::put_number(std::intmax_t value) {
+  char digits[24];
+  format(digits, sizeof digits, "%jd", value);
+  put(digits);
 }
 
-void JsonLine::put_unsigned(std::uint64_t value) {
+void JsonLine::put_number(std::uintmax_t value) {
   char digits[24];
-  format(digits, sizeof digits, "%llu", static_cast<unsigned long long>(value));
+  format(digits, sizeof digits, "%ju", value);
   put(digits);
 }
 
 void JsonLine::add_decimal(double value) {
-  constexpr double millionths = 1e6;
-  auto whole = static_cast<std::uint64_t>(value);
-  auto fraction =
-      static_cast<std::uint64_t>((value - static_cast<double>(whole)) * millionths + 0.5);
-  if (fraction == 1'000'000) {
-    ++whole;
-    fraction = 0;
-  }
   char digits[32];
-  format(digits, sizeof digits, "%llu.%06llu", static_cast<unsigned long long>(whole),
-         static_cast<unsigned long long>(fraction));
+  format(digits, sizeof digits, "%.6f", value);
   put_separator();
   put(digits);
 }

@@ -33,12 +33,9 @@ class JsonLine {
   }
   template <std::integral Number>
   void add(Number value) {  // within a list
+    using Widest = std::conditional_t<std::is_signed_v<Number>, std::intmax_t, std::uintmax_t>;
     put_separator();
-    if constexpr (std::is_signed_v<Number>) {
-      put_signed(value);
-    } else {
-      put_unsigned(value);
-    }
+    put_number(static_cast<Widest>(value));
   }
   // A list of numbers within a list.
   template <std::integral... Numbers>
@@ -65,8 +62,8 @@ class JsonLine {
 
  private:
   void key(std::string_view name);
-  void put_signed(std::int64_t value);
-  void put_unsigned(std::uint64_t value);
+  void put_number(std::intmax_t value);
+  void put_number(std::uintmax_t value);
   void put(char character);
   void put(std::string_view text);
   void put_string(std::string_view text);

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/racy_read.h"
-#include "inspect/batches.h"
 #include "inspect/list.h"
 #include "inspect/page_walk.h"
 
@@ -16,6 +15,51 @@ using engine::RemoteFrees;
 using engine::Span;
 using engine::SpanState;
 using engine::ThreadHeap;
+
+// Remote frees that the process's threads have not sent yet (core/remote_frees.h). Slabs count these
+// blocks as used.
+class Batches {
+ public:
+  // Adds those of a heap. Damaged memory may contain any numbers.
+  void add(const EngineImage& image, const ThreadHeap& heap, bool is_ended) {
+    for (const engine::RemoteBatch& batch : heap.batches) {
+      const Span* const slab = batch.slab;
+      if (batch.count == 0 || slab == nullptr) continue;
+      const std::size_t page = (address_in(slab) - address_in(image.map().spans)) / sizeof(Span);
+      if (page < image.page_count()) batches_.add({page, batch.count, is_ended});
+    }
+  }
+  // Call between the last add() and the first take().
+  void sort() {
+    std::sort(batches_.begin(), batches_.end(),
+              [](const Batch& a, const Batch& b) { return a.page < b.page; });
+  }
+
+  struct Blocks {
+    std::size_t of_threads = 0;        // in batches of live threads
+    std::size_t of_ended_threads = 0;  // and of ended ones
+  };
+  // How many belong to the slab that begins with that page. Ask for pages in ascending order.
+  Blocks take(std::size_t page) {
+    Blocks blocks;
+    for (; next_ < batches_.count() && batches_[next_].page <= page; ++next_) {
+      const Batch& batch = batches_[next_];
+      if (batch.page == page)
+        (batch.is_ended ? blocks.of_ended_threads : blocks.of_threads) += batch.count;
+    }
+    return blocks;
+  }
+
+ private:
+  struct Batch {
+    std::size_t page;
+    std::uint32_t count;
+    bool is_ended;
+  };
+
+  List<Batch> batches_;
+  std::size_t next_ = 0;
+};
 
 class Walk {
  public:

@@ -1,7 +1,6 @@
 // /proc/PID and process_vm_readv; see process.h.
 #include "inspect/process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "common/json_line.h"
 #include "common/system.h"
 
 namespace ts {
@@ -20,14 +20,8 @@ namespace {
 // The length of the UTF-8 character that begins there; 0 if it is invalid, or a control character.
 std::size_t printable_bytes(const char* text) {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (byte(0) < 0x80) return byte(0) >= ' ' && byte(0) != 0x7f ? 1 : 0;
-  const std::size_t count = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
-  if (byte(0) < 0xc2 || byte(0) > 0xf4) return 0;
-  for (std::size_t i = 1; i < count; ++i) {
-    if (byte(i) >> 6 != 2) return 0;
-  }
-  if (byte(0) == 0xc2 && byte(1) < 0xa0) return 0;
-  return count;
+  const bool is_control = byte(0) < ' ' || byte(0) == 0x7f || (byte(0) == 0xc2 && byte(1) < 0xa0);
+  return is_control ? 0 : utf8_length(text);
 }
 
 // Processes choose their names, which may contain any bytes, and go to a terminal or into JSON.
@@ -92,17 +86,11 @@ int Process::look_at(pid_t task, Residency residency) {
 
 // If the first thread has ended before the others, the kernel shows nothing under its number.
 int Process::look_at_another_thread(Residency residency) {
-  char path[64];
-  format(path, sizeof path, "/proc/%d/task", pid_);
-  DIR* const folder = opendir(path);
-  if (folder == nullptr) return ESRCH;
   int error = ESRCH;
-  while (const dirent* const entry = readdir(folder)) {
-    const auto task = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (task > 0 && task != pid_) error = look_at(task, residency);
-    if (error != ESRCH) break;
-  }
-  closedir(folder);
+  for_each_thread(pid_, [&](pid_t task) {
+    if (task != pid_) error = look_at(task, residency);
+    return error == ESRCH;
+  });
   return error;
 }
 
@@ -175,19 +163,15 @@ std::size_t Process::first_after(std::uintptr_t address) {
 }
 
 void Process::read_threads() {
-  char path[320];
-  format(path, sizeof path, "/proc/%d/task", pid_);
-  DIR* const folder = opendir(path);
-  if (folder == nullptr) return;
-  while (const dirent* const entry = readdir(folder)) {
-    if (*entry->d_name == '.') continue;
+  for_each_thread(pid_, [this](pid_t task) {
     ++threads_;
-    format(path, sizeof path, "/proc/%d/task/%s/syscall", pid_, entry->d_name);
+    char path[64];
+    format(path, sizeof path, "/proc/%d/task/%d/syscall", pid_, task);
     const std::uintptr_t pointer = stack_pointer_of(path);
     const std::size_t i = first_after(pointer);
     if (i < mappings_.count() && mappings_[i].range.begin <= pointer) mappings_[i].is_stack = true;
-  }
-  closedir(folder);
+    return true;
+  });
 }
 
 bool Process::read(std::uintptr_t address, void* to, std::size_t bytes) const {

@@ -3,16 +3,35 @@
 // on a stripped or static program, in a container, and in a hanging process.
 #pragma once
 
+#include <dirent.h>
 #include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
+#include "common/system.h"
 #include "inspect/list.h"
 #include "inspect/range.h"
 #include "inspect/residency_cache.h"
 
 namespace ts {
+
+// Calls `visit(thread)` for each thread of a process, until it returns false. False if there is no
+// such process.
+template <class Visit>
+bool for_each_thread(pid_t process, Visit visit) {
+  char path[64];
+  format(path, sizeof path, "/proc/%d/task", process);
+  DIR* const folder = opendir(path);
+  if (folder == nullptr) return false;
+  while (const dirent* const entry = readdir(folder)) {
+    const auto thread = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (thread > 0 && !visit(thread)) break;
+  }
+  closedir(folder);
+  return true;
+}
 
 struct Mapping {
   Range range;

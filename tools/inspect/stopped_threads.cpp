@@ -1,7 +1,6 @@
 // PTRACE_SEIZE and PTRACE_INTERRUPT; see stopped_threads.h.
 #include "inspect/stopped_threads.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
@@ -29,13 +28,8 @@ constexpr useconds_t poll_us = 20;
 }  // namespace
 
 void list_living_threads(pid_t process, List<pid_t>& threads) {
-  char path[320];
-  format(path, sizeof path, "/proc/%d/task", process);
-  DIR* const folder = opendir(path);
-  if (folder == nullptr) return;
-  while (const dirent* const entry = readdir(folder)) {
-    const auto id = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (id <= 0) continue;
+  for_each_thread(process, [&](pid_t id) {
+    char path[64];
     format(path, sizeof path, "/proc/%d/task/%d/status", process, id);
     PieceReader lines{path};
     bool is_gone = true;
@@ -44,13 +38,11 @@ void list_living_threads(pid_t process, List<pid_t>& threads) {
       if (std::strncmp(line, "State:\t", 7) == 0) is_gone = std::strchr("ZX", line[7]) != nullptr;
       if (std::strncmp(line, "SigPnd:\t", 8) == 0) pending = std::strtoull(line + 8, nullptr, 16);
     }
-    if (!is_gone && (pending >> (SIGKILL - 1) & 1) != 0) {
-      threads.clear();
-      break;
-    }
-    if (!is_gone) threads.add(id);
-  }
-  closedir(folder);
+    const bool is_killed = !is_gone && (pending >> (SIGKILL - 1) & 1) != 0;
+    if (is_killed) threads.clear();
+    if (!is_gone && !is_killed) threads.add(id);
+    return !is_killed;
+  });
 }
 
 // It is a zombie, or gone.
@@ -65,28 +57,22 @@ bool StoppedThreads::is_gone(pid_t thread) const {
 
 int StoppedThreads::seize_new_threads(bool& found_new) {
   found_new = false;
-  char path[64];
-  format(path, sizeof path, "/proc/%d/task", process_.pid());
-  DIR* const folder = opendir(path);
-  if (folder == nullptr) return ESRCH;
   int error = 0;
-  while (const dirent* const entry = readdir(folder)) {
-    const auto id = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
-    if (id <= 0) continue;
-    bool is_known = false;
-    for (const Thread& thread : threads_) is_known |= thread.id == id;
-    if (is_known) continue;
+  const bool is_there = for_each_thread(process_.pid(), [&](pid_t id) {
+    for (const Thread& thread : threads_) {
+      if (thread.id == id) return true;
+    }
     if (ptrace(PTRACE_SEIZE, id, nullptr, nullptr) != 0) {
-      if (errno == ESRCH || is_gone(id)) continue;
-      error = errno;
-      break;
+      const int refusal = errno;
+      error = refusal == ESRCH || is_gone(id) ? 0 : refusal;
+      return error == 0;
     }
     threads_.add({id, false, false, 0});
     found_new = true;
     ptrace(PTRACE_INTERRUPT, id, nullptr, nullptr);
-  }
-  closedir(folder);
-  return error;
+    return true;
+  });
+  return is_there ? error : ESRCH;
 }
 
 // False also if it has ended; then its number is 0.

@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Files of `src/os` that no heap here needs, or the hardened one alone.
-const OS_OF_TESTS: [&str; 2] = ["counting", "event_counts"];
+/// Files of the layers that are for tests alone, and one that only the hardened heap needs.
+const OF_TESTS: [&str; 3] = ["counting", "event_counts", "no_features"];
 const OS_OF_SECURE: &str = "entropy";
 
 /// Off all fast paths: compiled for size, as by the `CMakeLists.txt` of their folders.
-const SMALL: [&str; 48] = [
+const SMALL: [&str; 49] = [
     "unwind/call_stack",
     "unwind/frame_tables",
     "unwind/frame_rules",
@@ -25,6 +25,7 @@ const SMALL: [&str; 48] = [
     "os/bad_access",
     "unwind/stack_lines",
     "os/cgroup",
+    "os/clock",
     "os/atomic_file",
     "os/options",
     "os/option_values",
@@ -191,16 +192,15 @@ fn sources() -> Result<PathBuf, String> {
 /// The heap, and what is below it.
 fn layers(src: &Path) -> Result<Vec<PathBuf>, String> {
     let is_secure = has_feature("SECURE");
-    let mut files = sources_in(&src.join("os"))?;
-    files.extend(sources_in(&src.join("unwind"))?);
-    files.retain(|file| {
-        let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        !OS_OF_TESTS.contains(&name) && (is_secure || name != OS_OF_SECURE)
-    });
     let heap: &[&str] = if is_secure { &["secure"] } else { &["core", "features", "engine"] };
-    for folder in heap {
+    let mut files = Vec::new();
+    for folder in ["os", "unwind"].iter().chain(heap) {
         files.extend(sources_in(&src.join(folder))?);
     }
+    files.retain(|file| {
+        let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        !OF_TESTS.contains(&name) && (is_secure || name != OS_OF_SECURE)
+    });
     Ok(files)
 }
 

@@ -5,7 +5,6 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_uint};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::{env, slice, thread};
 
 use tsmalloc::TsMalloc;
@@ -20,9 +19,6 @@ struct Block {
     address: *mut u8,
     layout: Layout,
 }
-
-// SAFETY: a block belongs to the one thread that has it.
-unsafe impl Send for Block {}
 
 impl Block {
     fn new(size: usize, alignment: usize) -> Self {
@@ -157,42 +153,6 @@ fn what_cannot_exist_is_null() {
     }
 }
 
-#[test]
-fn blocks_of_one_thread_are_freed_by_another() {
-    let (sender, receiver) = mpsc::channel::<Block>();
-    let makers: Vec<_> = (0..4)
-        .map(|seed| {
-            let sender = sender.clone();
-            thread::spawn(move || {
-                for i in 0..5_000 {
-                    let size = 1 + (seed * 7_919 + i * 104_729) % 3_000;
-                    sender.send(Block::new(size, 1 << (i % 8))).unwrap();
-                    Block::new(size, 8).resized(2 * size).free();
-                }
-            })
-        })
-        .collect();
-    drop(sender);
-    receiver.into_iter().for_each(Block::free);
-    for maker in makers {
-        maker.join().unwrap();
-    }
-}
-
-#[test]
-fn collections_live_on_it() {
-    let mut words: std::collections::BTreeMap<String, Vec<u64>> = std::collections::BTreeMap::new();
-    for i in 0..20_000_u64 {
-        words.entry(format!("word {}", i % 1_000)).or_default().push(i);
-    }
-    assert_eq!(words.len(), 1_000);
-    assert!(words.values().all(|numbers| numbers.len() == 20 && numbers.is_sorted()));
-    // SAFETY: the string is in use.
-    let known =
-        unsafe { tsmalloc_sys::ts_usable_size(words.keys().next().unwrap().as_ptr().cast()) };
-    assert!(known >= "word 0".len(), "the string is of another allocator");
-}
-
 unsafe extern "C" {
     fn fork() -> c_int;
     fn alarm(seconds: c_uint) -> c_uint;
@@ -259,24 +219,6 @@ fn dealloc_names_the_size() {
     }
     let (is_survived, errors) = misbehave("dealloc_names_the_size", &[]);
     assert!(!is_survived && errors.contains("size"), "{errors}");
-}
-
-#[test]
-fn a_second_dealloc_is_reported() {
-    if env::var_os("MISBEHAVE").is_some() {
-        let block = Block::new(100, 8);
-        // SAFETY: none of the second call: the allocator reports it.
-        unsafe {
-            ALLOCATOR.dealloc(block.address, block.layout);
-            ALLOCATOR.dealloc(block.address, block.layout);
-        }
-        return;
-    }
-    let (is_survived, errors) = misbehave("a_second_dealloc_is_reported", &[]);
-    assert!(
-        !is_survived && errors.contains("tsmalloc: ") && errors.contains("double free"),
-        "{errors}"
-    );
 }
 
 #[test]
