@@ -15,7 +15,7 @@ from tsmlab.render import failure_lines, full_name
 from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.study import Mean, Study, Suite, WorkloadAnalysis, given
-from tsmlab.tables import STYLES, Block, Cell, Column, Layout
+from tsmlab.tables import STYLES, Block, Cell, Column
 from tsmlab.wording import counted, quantity, rounds, share, three_digits
 
 HASH_DIGITS = 12
@@ -24,7 +24,7 @@ HASH_DIGITS = 12
 def blocks(study: Study) -> Iterator[Block]:
     yield Block(lines=list(headline(given(study.suite))), style="bold")
     yield Block(lines=list(heading(study)))
-    yield Block(table=lambda layout: table_columns(study, layout), fails=failed_lines(study))
+    yield Block(table=table_columns(study), fails=failed_lines(study))
     yield Block(lines=list(_versions(study)), where="markdown")
 
 
@@ -136,32 +136,27 @@ class _Line:
     style: str = ""  # for the candidate's number and goal
 
 
-def table_columns(study: Study, layout: Layout) -> list[Column]:
+def table_columns(study: Study) -> list[Column]:
     """Workload, quantity, the peer at 1.00, the candidate with its goal, then all others, the
     fastest on average first. Compact: no intervals, no versions."""
     suite = given(study.suite)
     lines = [*_workload_lines(suite), *_mean_lines(suite)]
-    titles = {
-        info.name: info.name if layout.compact else full_name(info)
-        for info in study.comparison.allocators
-    }
     columns = [
         Column("workload", [Cell(line.workload) for line in lines], left=True),
         Column("of", [Cell(line.quantity) for line in lines], left=True),
         Column("1.00 is", [Cell(line.best) for line in lines], left=True, drop_priority=1),
     ]
     for name in in_order(suite):
-        numbers = [line.numbers.get(name, NOT_MEASURED) for line in lines]
+        title = full_name(study.comparison.allocator(name))
+        numbers = [(line.numbers.get(name, NOT_MEASURED), line.style) for line in lines]
         if name == suite.candidate:
-            form = Number.plain if layout.compact else Number.with_interval
-            cells = [Cell(form(n), line.style) for n, line in zip(numbers, lines, strict=True)]
-            header = titles[name] if layout.compact else f"{titles[name]} [95% CI]"
-            columns.append(Column(header, cells))
+            cells = [Cell(n.with_interval(), style, short=n.plain()) for n, style in numbers]
+            columns.append(Column(f"{title} [95% CI]", cells, short=name))
             goals = [Cell(line.goal, line.style) for line in lines]
             columns.append(Column(f"{name}'s goal", goals, left=True, drop_priority=2))
         else:
-            form = Number.plain if layout.compact else Number.with_spread
-            columns.append(Column(titles[name], [Cell(form(number)) for number in numbers]))
+            cells = [Cell(n.with_spread(), short=n.plain()) for n, _ in numbers]
+            columns.append(Column(title, cells, short=name))
     return columns
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsmlab.metrics import Unit
-from tsmlab.report.page import Series, Spec
+from tsmlab.report.page import Spec
 from tsmlab.report.theme import Style
 from tsmlab.text import visible
 from tsmlab.wording import change
@@ -129,9 +129,6 @@ class Point:
     style: Style
     front: bool = False
 
-
-def legend(styles: Mapping[str, Style]) -> list[Series]:
-    return [Series(name, style.hue, style.sign) for name, style in styles.items()]
 
 
 def chart(

@@ -17,10 +17,10 @@ import jinja2
 
 from tsmlab import __version__
 from tsmlab.report import vega
-from tsmlab.report.page import Code, DataTable, Figure, Page, Part, Spec, Terms, Text
+from tsmlab.report.page import Page, Spec
 from tsmlab.report.theme import TONES
-from tsmlab.tables import Cell
-from tsmlab.text import visible, with_minus
+from tsmlab.tables import Cell, rows_of
+from tsmlab.text import capital, visible, with_minus
 
 FOLDER = Path(__file__).parent
 
@@ -93,10 +93,6 @@ def _mark(cell: Cell) -> str:
     return MARKS.get(cell.style, cell.style)
 
 
-def _is(part: Part, kind: str) -> bool:
-    kinds = {"table": DataTable, "figure": Figure, "text": Text, "code": Code, "terms": Terms}
-    return isinstance(part, kinds[kind])
-
 
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
@@ -107,9 +103,8 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"minus": with_minus, "mark": _mark,
-                            "panels": _panels_block}  # fmt: skip
-    environment.tests["part"] = _is
+    environment.filters |= {"minus": with_minus, "mark": _mark, "capital": capital,
+                            "panels": _panels_block, "rows": rows_of}  # fmt: skip
     return environment.get_template("page.html")
 
 

@@ -6,7 +6,7 @@ analysis.
 
 from collections.abc import Iterator
 
-from tsmlab.tables import Block, Cell, Column, fixed, markdown_of, text_of
+from tsmlab.tables import Block, Cell, Column, markdown_of, text_of
 from tsmlab.traces.analysis import MEASURES, Measure, TraceAnalysis
 from tsmlab.wording import counted, quantity, share, three_digits
 
@@ -19,7 +19,6 @@ MEASURE_NAMES: dict[Measure, str] = {
     "bytes": "bytes allocated meanwhile",
 }
 KINDS = ("malloc", "calloc", "aligned", "realloc", "free", "refused", "fork")
-Table = tuple[str, list[Column]]
 
 
 def blocks(analysis: TraceAnalysis) -> Iterator[Block]:
@@ -28,8 +27,7 @@ def blocks(analysis: TraceAnalysis) -> Iterator[Block]:
         yield Block(fails=damage)
     yield Block(lines=[heading(analysis)])
     yield Block(labelled=list(sums(analysis)))
-    for title, columns in all_tables(analysis):
-        yield Block(title, table=fixed(columns))
+    yield from tables(analysis)
 
 
 def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
@@ -167,20 +165,18 @@ def _resizes(analysis: TraceAnalysis) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
-    if analysis.freed_objects:
-        yield (
-            f"Lifetimes of {counted(analysis.freed_objects, 'object')}",
-            lifetime_columns(analysis),
-        )
+def tables(analysis: TraceAnalysis) -> Iterator[Block]:
+    if count := analysis.freed_objects:
+        title = f"Lifetimes of {counted(count, 'object')}"
+        yield Block(title, table=lifetime_columns(analysis))
     if analysis.sizes:
-        yield "Most frequent sizes", size_columns(analysis)
+        yield Block("Most frequent sizes", table=size_columns(analysis))
     if analysis.peak_sizes:
-        yield "What the peak consists of", peak_columns(analysis)
+        yield Block("What the peak consists of", table=peak_columns(analysis))
     if analysis.left_sizes:
-        yield "What is left at the end", left_columns(analysis)
+        yield Block("What is left at the end", table=left_columns(analysis))
     if analysis.threads_seen > 1:
-        yield "Threads", thread_columns(analysis)
+        yield Block("Threads", table=thread_columns(analysis))
 
 
 def lifetime_columns(analysis: TraceAnalysis) -> list[Column]:
