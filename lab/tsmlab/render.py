@@ -212,9 +212,7 @@ def full_name(info: AllocatorInfo) -> str:
     return info.name if unversioned else f"{info.name} {info.version}"
 
 
-def _primary_columns(
-    comparison: Comparison, rows: Sequence[Row], spec: MetricSpec
-) -> list[Column]:
+def _primary_columns(comparison: Comparison, rows: Sequence[Row], spec: MetricSpec) -> list[Column]:
     header = _head(spec)
     against = f"{header} vs" if comparison.points else "vs"
 
@@ -240,9 +238,7 @@ def _primary_columns(
     ]
 
 
-def _judged_columns(
-    comparison: Comparison, rows: Sequence[Row], spec: MetricSpec
-) -> list[Column]:
+def _judged_columns(comparison: Comparison, rows: Sequence[Row], spec: MetricSpec) -> list[Column]:
     """Median, ratio and verdict; in compact tables the latter two share a column."""
     ratios, verdicts = [], []
     for row in rows:
@@ -265,7 +261,6 @@ def _judged_columns(
 
 def _head(spec: MetricSpec) -> str:
     return {PEAK_MEMORY: "peak", TIME: "time"}.get(spec.key, spec.name)
-
 
 
 def _median_cell(row: Row, spec: MetricSpec) -> Cell:

@@ -76,7 +76,6 @@ def _name(key: str) -> str:
     return key.removesuffix("_seconds").removesuffix("_bytes").replace("_", " ")
 
 
-
 def tested(step: Step) -> Iterator[str]:
     if step.change is None:
         yield "no change looks better"

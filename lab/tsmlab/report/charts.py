@@ -130,7 +130,6 @@ class Point:
     front: bool = False
 
 
-
 def chart(
     fields: Mapping[str, Sequence[Any]],
     layers: Sequence[Spec],

@@ -93,7 +93,6 @@ def _mark(cell: Cell) -> str:
     return MARKS.get(cell.style, cell.style)
 
 
-
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(

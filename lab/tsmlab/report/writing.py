@@ -123,10 +123,13 @@ def _head(study: Study) -> tuple[list[Figure], str, dict[str, Any]]:
     else:
         answer = study.tune or study.gate
         command, is_command = join(answer.command) if answer else command, True
-        title, question = command, {
-            "gate": "Does this program stay within its limits?",
-            "tune": "Which options suit this program best?",
-        }.get(kind, f"Which of {count} allocators is best here?")
+        title, question = (
+            command,
+            {
+                "gate": "Does this program stay within its limits?",
+                "tune": "Which options suit this program best?",
+            }.get(kind, f"Which of {count} allocators is best here?"),
+        )
         drawn = [*figures.sweep_figures(found), *figures.figures(found, front=not study.gate)]
         drawn = [] if study.tune else drawn
     page = {"kind": kind, "title": title, "question": question, "is_command": is_command}

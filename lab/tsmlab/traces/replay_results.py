@@ -33,7 +33,6 @@ class Point:
     resident_bytes: int
 
 
-
 @dataclass(frozen=True)
 class ThreadShare:
     """The share of a thread under a schedule: ticks that it got, ticks when it could not run, and
@@ -88,7 +87,6 @@ class ReplayLine:
         """Everything in the samples, for comparison with another run."""
         return [list(sample) for sample in self.raw["samples"] or []]
 
-
     @property
     def shares(self) -> list[ThreadShare]:
         return rows_of(ThreadShare)(self.raw.get("shares"))
@@ -121,7 +119,6 @@ def line_of(sample: Sample) -> ReplayLine | None:
     """The output of replay; None for a run that failed."""
     raw = sample.measurement.get("replay")
     return None if raw is None or sample.failure else ReplayLine(raw)
-
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -172,13 +169,13 @@ class Latency:
         """From replay's counts of the calls in each bucket, which is named by its upper end. A
         quantile is the upper end of the bucket in which its share of the calls is reached."""
         buckets: Counter[int] = Counter()
-        for run in runs:
-            buckets.update(dict(run["buckets"]))
-        uppers, longest = sorted(buckets), max(run["max_ns"] for run in runs)
+        for upper, calls in (bucket for run in runs for bucket in run["buckets"]):
+            buckets[int(upper)] += calls
+        uppers, longest = sorted(buckets), max(int(run["max_ns"]) for run in runs)
         seen = list(accumulate(buckets[upper] for upper in uppers))
         places = (bisect_left(seen, share * seen[-1]) for share in (0.5, 0.99, 0.999, 0.9999))
-        quantiles = (min(uppers[place], longest) for place in places)
-        return Latency(kind, seen[-1], *quantiles, longest)
+        p50, p99, p999, p9999 = (min(uppers[place], longest) for place in places)
+        return Latency(kind, seen[-1], p50, p99, p999, p9999, longest)
 
 
 @dataclass(frozen=True)
