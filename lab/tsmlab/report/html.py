@@ -34,7 +34,7 @@ def overview(title: str, entries: list[tuple[str, Page]]) -> str:
 def render(page: Page, **more: Any) -> str:
     figures = page.figures
     library = vega.library() if figures else ""
-    scripts = [_figures_script()] if library else []
+    scripts = [*filter(None, [page.script]), *([_figures_script()] if library else [])]
     text = _template().render(
         page=page,
         style=stylesheet(),

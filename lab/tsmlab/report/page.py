@@ -43,10 +43,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and its parts. folded: closed until clicked."""
+    """A heading and its parts; a string is HTML. folded: closed until clicked."""
 
     title: str
-    parts: Sequence[Block | Figure]
+    parts: Sequence[Block | Figure | str]
     folded: bool = False
     anchor: str = ""
 
@@ -59,7 +59,8 @@ class Section:
 class Page:
     """One page. name: of its folder and its data file. answer: the first sentence, the
     recommendation if there is one. also: further answers. facts: other findings, by label. use: the
-    command that applies the recommendation. files: to write next to the page, by name."""
+    command that applies the recommendation. files: to write next to the page, by name. script: runs
+    on the page, besides that of the figures."""
 
     kind: str
     title: str
@@ -75,6 +76,7 @@ class Page:
     extent: str = ""
     footer: str = ""
     is_command: bool = False
+    script: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
