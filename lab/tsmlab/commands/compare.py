@@ -53,9 +53,7 @@ ROUNDS = parameters.whole_number(1)
 @option(
     "-w --warmup N",
     "Unmeasured rounds to run first.",
-    type=parameters.whole_number(0),
     default=WARMUP_ROUNDS,
-    show_default=True,
 )
 @parameters.time_budget_option(
     "Start no round that would end later than this. "

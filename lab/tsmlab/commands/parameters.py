@@ -106,16 +106,6 @@ def processors(value: str) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def option(spec: str, help_text: str, name: str = "", **more: Any) -> Callable[[Command], Command]:
-    """An option as its help shows it: `-o --output FILE`; without a metavar it is a flag. name: the
-    parameter's name."""
-    words = spec.split()
-    dashed = [word for word in words if word.startswith("-")]
-    metavar = " ".join(words[len(dashed) :])
-    more |= {"metavar": metavar} if metavar else {"is_flag": True}
-    return click.option(*dashed, *filter(None, [name]), help=help_text, **more)
-
-
 class _File(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "":
@@ -126,6 +116,30 @@ class _File(click.Path):
 
 
 FILE = _File(path_type=Path)
+
+
+# The type of an option by its metavar.
+TYPES: dict[str, Any] = {
+    "TIME": duration,
+    "PERCENT": percentage,
+    "N": whole_number(0),
+    "FILE": FILE,
+    "DIR": click.Path(path_type=Path),
+}
+
+
+def option(spec: str, help_text: str, name: str = "", **more: Any) -> Callable[[Command], Command]:
+    """An option as its help shows it: `-o --output FILE`; without a metavar it is a flag. name: the
+    parameter's name. A default is shown unless help_text has it."""
+    words = spec.split()
+    dashed = [word for word in words if word.startswith("-")]
+    metavar = " ".join(words[len(dashed) :])
+    if metavar:
+        shown = more.get("default") is not None and "[default:" not in help_text
+        more = {"metavar": metavar, "type": TYPES.get(metavar), "show_default": shown} | more
+    else:
+        more["is_flag"] = True
+    return click.option(*dashed, *filter(None, [name]), help=help_text, **more)
 
 
 def allocators_option(
@@ -154,7 +168,6 @@ reference_option = option(
     "--reference NAME",
     "The allocator that all others are compared with.",
     default="glibc",
-    show_default=True,
 )
 
 
@@ -168,16 +181,13 @@ def rounds_option(
         help_text,
         type=whole_number(minimum),
         default=default,
-        show_default=default is not None,
     )
 
 
 def time_budget_option(
     help_text: str, default: float | None = None
 ) -> Callable[[Command], Command]:
-    return option(
-        "--time-budget TIME", help_text, "time_budget_seconds", type=duration, default=default
-    )
+    return option("--time-budget TIME", help_text, "time_budget_seconds", default=default)
 
 
 trace_budget_option = time_budget_option(
@@ -191,14 +201,12 @@ def timeout_option(default: str) -> Callable[[Command], Command]:
         "--timeout TIME",
         f"A run that takes longer counts as failed. [default: {default}]",
         "timeout_seconds",
-        type=duration,
     )
 
 
 seed_option = option(
     "--seed N",
     "Repeat the random order of an earlier run. [default: random, and printed]",
-    type=whole_number(0),
 )
 
 
@@ -207,7 +215,7 @@ def options_of(kind: type[T], params: Mapping[str, Any], **overrides: Any) -> T:
     names; with a random seed if none was given."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     same = {name: params[name] for name in names if name in params}
-    if params["seed"] is None:
+    if same.get("seed", 0) is None:
         same["seed"] = random.SystemRandom().randrange(1_000_000)
     return kind(**(same | overrides))
 
@@ -215,7 +223,6 @@ def options_of(kind: type[T], params: Mapping[str, Any], **overrides: Any) -> T:
 image_option = option(
     "--image N",
     "Which program image of the trace to use. [default: the one with the most events]",
-    type=whole_number(0),
 )
 touch_option = option(
     "--touch HOW",
@@ -223,7 +230,6 @@ touch_option = option(
     "(page), or every byte (all).",
     type=click.Choice(["none", "first", "page", "all"]),
     default="page",
-    show_default=True,
 )
 ignore_failure_option = option(
     "-i --ignore-failure", "Exit with 0 even if the program failed under an allocator."
@@ -232,16 +238,12 @@ expect_exit_option = option(
     "--expect-exit N",
     "The exit status that means success.",
     "expected_exit",
-    type=whole_number(0),
     default=0,
-    show_default=True,
 )
 margin_option = option(
     "--margin PERCENT",
     "Treat differences smaller than this as equal.",
-    type=percentage,
     default="1%",
-    show_default=True,
 )
 deterministic_option = option(
     "--deterministic",
@@ -251,7 +253,6 @@ deterministic_option = option(
 report_option = option(
     "--report DIR",
     "Write a report with figures into this directory.",
-    type=click.Path(path_type=Path),
 )
 
 
@@ -403,9 +404,9 @@ def _script(words: Sequence[str]) -> Path | None:
 
 # The files to export to, and what to print.
 output_options = all_of(
-    option("--export-json FILE", "Write everything, including raw samples.", type=FILE),
-    option("--export-csv FILE", "Write one line for each run.", type=FILE),
-    option("--export-markdown FILE", "Write the table and verdict.", type=FILE),
+    option("--export-json FILE", "Write everything, including raw samples."),
+    option("--export-csv FILE", "Write one line for each run."),
+    option("--export-markdown FILE", "Write the table and verdict."),
     option("-f --force", "Overwrite files; write into a --report directory that is not empty."),
     option("--json", "Print JSON instead of the table.", "as_json"),
     option("-q --quiet", "Print no progress, notes or warnings."),

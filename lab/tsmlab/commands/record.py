@@ -12,7 +12,7 @@ import click
 
 from tsmlab import allocators, export
 from tsmlab.commands import parameters
-from tsmlab.commands.parameters import FILE, duration, option, whole_number
+from tsmlab.commands.parameters import option, whole_number
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import diagnose
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
@@ -23,20 +23,18 @@ MAX_RING_MIB = 256
 
 
 @click.command("record", context_settings={"allow_interspersed_args": False})
-@option("-o --output FILE", "[default: PROGRAM.tstrace]", type=FILE)
+@option("-o --output FILE", "[default: PROGRAM.tstrace]")
 @option("-f --force", "Overwrite the file.")
 @option(
     "-a --allocators NAME",
     "The allocator to run the program under.",
     "name",
     default="glibc",
-    show_default=True,
 )
 @parameters.extra_option
 @option(
     "--timeout TIME",
     "Stop the program after this time; the trace holds what it did until then.",
-    type=duration,
 )
 @parameters.input_option("this command's")
 @option(

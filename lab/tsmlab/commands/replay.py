@@ -47,7 +47,6 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     "repeatably: recorded, round-robin, lottery, stride. `all` compares the last three.",
     type=click.Choice([*SCHEDULES, ALL]),
     default="asap",
-    show_default=True,
 )
 @option(
     "--tickets LIST",
@@ -66,19 +65,16 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     "--settle TIME",
     "Idle time at the end, before resident memory is read again. [default: 0.1s]",
     "settle_seconds",
-    type=parameters.duration,
     default=SETTLE_SECONDS,
 )
 @option(
     "--image N",
     "Which process of the trace to replay, with its forked children. [default: the one with the "
     "most events]",
-    type=parameters.whole_number(0),
 )
 @option(
     "--window N",
     "How many events a thread may run ahead of the others; 0 means no limit. [default: 1000]",
-    type=parameters.whole_number(0),
 )
 @parameters.rounds_option(
     "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a repeatable "
@@ -94,7 +90,6 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     "--movie FILE",
     "Instead of measuring, write a page that shows each heap filling, call by call. Needs one "
     "trace, in the recorded order or under a repeatable schedule.",
-    type=parameters.FILE,
 )
 @resume_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=parameters.FILE)
