@@ -22,11 +22,7 @@ from tsmlab.traces.analysis import analyse
 @option("-f --force", "Write into a --report directory that is not empty.")
 @click.argument("trace", metavar="TRACE", type=FILE)
 def command(
-    trace: Path,
-    image: int | None,
-    as_json: bool,
-    directory: Path | None,
-    force: bool,
+    trace: Path, image: int | None, as_json: bool, directory: Path | None, force: bool
 ) -> None:
     """Show what the program recorded in TRACE did with its memory.
 

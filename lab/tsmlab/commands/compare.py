@@ -50,11 +50,7 @@ ROUNDS = parameters.whole_number(1)
     f"At least N rounds, even beyond the time budget. [default: {MIN_ROUNDS}, if they fit]",
     type=ROUNDS,
 )
-@option(
-    "-w --warmup N",
-    "Unmeasured rounds to run first.",
-    default=WARMUP_ROUNDS,
-)
+@option("-w --warmup N", "Unmeasured rounds to run first.", default=WARMUP_ROUNDS)
 @parameters.time_budget_option(
     "Start no round that would end later than this. "
     f"[default: {TIME_BUDGET_SECONDS:g}s, and {MIN_ROUNDS_BUDGET_SECONDS:g}s for the first "

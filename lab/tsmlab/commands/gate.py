@@ -58,15 +58,9 @@ def limit_options(command: parameters.Command) -> parameters.Command:
     "The baseline's allocator; without --against, the baseline is the same program under this "
     "allocator. [default: the one given with -a]",
 )
+@option("--baseline FILE", "The baseline: a file that an earlier gate wrote with --export-json.")
 @option(
-    "--baseline FILE",
-    "The baseline: a file that an earlier gate wrote with --export-json.",
-)
-@option(
-    "-a --allocator-name NAME",
-    "The allocator to run the program under.",
-    "under",
-    default="glibc",
+    "-a --allocator-name NAME", "The allocator to run the program under.", "under", default="glibc"
 )
 @parameters.extra_option
 @parameters.deterministic_option

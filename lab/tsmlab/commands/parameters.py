@@ -165,9 +165,7 @@ extra_option = option(
 
 
 reference_option = option(
-    "--reference NAME",
-    "The allocator that all others are compared with.",
-    default="glibc",
+    "--reference NAME", "The allocator that all others are compared with.", default="glibc"
 )
 
 
@@ -176,12 +174,7 @@ def rounds_option(
 ) -> Callable[[Command], Command]:
     """-r: how many rounds, at least `minimum`; help_text describes a default that is not a
     number."""
-    return option(
-        "-r --rounds N",
-        help_text,
-        type=whole_number(minimum),
-        default=default,
-    )
+    return option("-r --rounds N", help_text, type=whole_number(minimum), default=default)
 
 
 def time_budget_option(
@@ -205,8 +198,7 @@ def timeout_option(default: str) -> Callable[[Command], Command]:
 
 
 seed_option = option(
-    "--seed N",
-    "Repeat the random order of an earlier run. [default: random, and printed]",
+    "--seed N", "Repeat the random order of an earlier run. [default: random, and printed]"
 )
 
 
@@ -221,8 +213,7 @@ def options_of(kind: type[T], params: Mapping[str, Any], **overrides: Any) -> T:
 
 
 image_option = option(
-    "--image N",
-    "Which program image of the trace to use. [default: the one with the most events]",
+    "--image N", "Which program image of the trace to use. [default: the one with the most events]"
 )
 touch_option = option(
     "--touch HOW",
@@ -235,25 +226,17 @@ ignore_failure_option = option(
     "-i --ignore-failure", "Exit with 0 even if the program failed under an allocator."
 )
 expect_exit_option = option(
-    "--expect-exit N",
-    "The exit status that means success.",
-    "expected_exit",
-    default=0,
+    "--expect-exit N", "The exit status that means success.", "expected_exit", default=0
 )
 margin_option = option(
-    "--margin PERCENT",
-    "Treat differences smaller than this as equal.",
-    default="1%",
+    "--margin PERCENT", "Treat differences smaller than this as equal.", default="1%"
 )
 deterministic_option = option(
     "--deterministic",
     "Instead of time, judge by counts that are immune to machine noise: instructions and cache "
     "misses (valgrind), system calls (strace) and peak memory.",
 )
-report_option = option(
-    "--report DIR",
-    "Write a report with figures into this directory.",
-)
+report_option = option("--report DIR", "Write a report with figures into this directory.")
 
 
 def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

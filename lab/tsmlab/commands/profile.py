@@ -132,8 +132,7 @@ class Verbs(Group):
             verb = f"-- {word}" if os.access(word, os.X_OK) else f"show {word}"
             remedy = f"Did you mean {ctx.command_path} {verb}?"
         raise UserError(
-            f"unknown verb `profile {word}`.",
-            f"{remedy}\nVerbs: {', '.join(self.commands)}.",
+            f"unknown verb `profile {word}`.", f"{remedy}\nVerbs: {', '.join(self.commands)}."
         )
 
 

@@ -25,16 +25,10 @@ MAX_RING_MIB = 256
 @click.command("record", context_settings={"allow_interspersed_args": False})
 @option("-o --output FILE", "[default: PROGRAM.tstrace]")
 @option("-f --force", "Overwrite the file.")
-@option(
-    "-a --allocators NAME",
-    "The allocator to run the program under.",
-    "name",
-    default="glibc",
-)
+@option("-a --allocators NAME", "The allocator to run the program under.", "name", default="glibc")
 @parameters.extra_option
 @option(
-    "--timeout TIME",
-    "Stop the program after this time; the trace holds what it did until then.",
+    "--timeout TIME", "Stop the program after this time; the trace holds what it did until then."
 )
 @parameters.input_option("this command's")
 @option(

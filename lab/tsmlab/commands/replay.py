@@ -20,14 +20,7 @@ from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
 from tsmlab.measuring import MeasureExecutor
 from tsmlab.traces import files
 from tsmlab.traces.replay_results import is_deterministic
-from tsmlab.traces.replaying import (
-    FAIR,
-    SCHEDULES,
-    SETTLE_SECONDS,
-    Options,
-    command_of,
-    replay,
-)
+from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, command_of, replay
 
 ALL = "all"
 FITS = ("lock-first", "lock-best", "lock-worst")
@@ -49,8 +42,7 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     default="asap",
 )
 @option(
-    "--tickets LIST",
-    "Tickets per thread for lottery and stride, such as 3,2,1. [default: 1 each]",
+    "--tickets LIST", "Tickets per thread for lottery and stride, such as 3,2,1. [default: 1 each]"
 )
 @option(
     "--quantum N",

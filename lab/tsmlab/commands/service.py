@@ -57,11 +57,7 @@ def _limit(value: str) -> tuple[str, float | str]:
     "others run --load with their {seconds} and {rate}. Metrics of the second load phase and later "
     "ones are prefixed with the phase's name.",
 )
-@option(
-    "--warmups N",
-    "Loads before the measured one, after each start.",
-    default=1,
-)
+@option("--warmups N", "Loads before the measured one, after each start.", default=1)
 @option(
     "--metric NAME=REGEX",
     "A number that the load prints: the first group of REGEX. Append :higher if higher is "
@@ -96,12 +92,7 @@ def _limit(value: str) -> tuple[str, float | str]:
     "ready_seconds",
     default="60s",
 )
-@option(
-    "--grace TIME",
-    "Time between SIGTERM and SIGKILL.",
-    "grace_seconds",
-    default="10s",
-)
+@option("--grace TIME", "Time between SIGTERM and SIGKILL.", "grace_seconds", default="10s")
 @parameters.timeout_option("20 times the first load, at least 60 s")
 @option(
     "--server-cpus LIST",
