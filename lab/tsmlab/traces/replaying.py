@@ -103,12 +103,17 @@ class ReplayExecutor:
         line = replay_results.decode(
             request.stdout.read_text(encoding="utf-8", errors="surrogateescape")
         )
+        own = {
+            SETTLED: line.settled_resident_bytes,
+            AT_PEAK: line.at_peak,
+            OVER_TIME: line.over_time,
+        }
         return replace(
             measurement,
             wall_ns=line.raw["wall_ns"],
             peak_rss_bytes=line.peak_resident_bytes or measurement.peak_rss_bytes,
             series=(),
-            extra=_extra(line),
+            extra={key: float(value) for key, value in own.items() if value is not None},
             raw={"process": measurement.raw, "replay": dict(line.raw)},
         )
 
@@ -268,7 +273,9 @@ def _comparison_options(
 def _finished(
     subject: Subject, schedule: str, comparison: Comparison
 ) -> tuple[replay_results.Replayed, Comparison]:
-    comparison = _tidied(comparison, subject, schedule)
+    # The command without the folder of the trace.
+    command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
+    comparison = replace(comparison, name=f"{subject.name}, {schedule}", command=command)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # from the reference's trial, which must succeed
     found = replay_results.Replayed(
@@ -281,13 +288,6 @@ def _finished(
         shares=first.shares,
     )
     return found, comparison
-
-
-def _tidied(comparison: Comparison, subject: Subject, schedule: str) -> Comparison:
-    """Removes the folder of the trace from the command."""
-    command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
-    name = f"{subject.name}, {schedule}"
-    return replace(comparison, name=name, command=command)
 
 
 def _latencies(lines: Sequence[replay_results.ReplayLine]) -> list[replay_results.Latency]:
@@ -330,11 +330,6 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
-
-
-def _extra(line: replay_results.ReplayLine) -> dict[str, float]:
-    found = {SETTLED: line.settled_resident_bytes, AT_PEAK: line.at_peak, OVER_TIME: line.over_time}
-    return {key: float(value) for key, value in found.items() if value is not None}
 
 
 def _trace_info(subject: Subject, line: replay_results.ReplayLine) -> replay_results.TraceInfo:
