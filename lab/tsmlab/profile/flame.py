@@ -109,14 +109,14 @@ def page(profile: Profile, stacks: Stacks, of: Type, notes: Sequence[str]) -> st
         data=_packed(without_small_ones(tree(profile, stacks, of)))
     )
     answer, *also = text.coverage(profile) + text.summary(profile, sites, of)
-    parts = [graph, replace(table, notes=text.sampling_notes(profile, notes))]
+    table = replace(table, notes=text.sampling_notes(profile, notes))
     return html.render(
         Page(
             kind="heap profile",
             title=f"{text.title(profile)}: {WORDS[of]} bytes",
             answer=answer,
             also=also,
-            sections=[Section("Flame graph", parts)],
+            sections=[Section("Flame graph", [graph, table])],
             script=(folder / "flame.js").read_text(encoding="utf-8"),
         )
     )

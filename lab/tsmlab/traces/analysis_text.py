@@ -81,10 +81,8 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
         size = f"{counted(inherited.objects, 'object')} of {_bytes(inherited.bytes)}"
         yield "inherited", f"{size}, live when the process was forked; {freed:,} freed here"
     yield "peak", _peak(analysis)
-    yield (
-        "lower bound",
-        f"{_bytes(analysis.peak.bytes)}: the peak; no allocator can use less memory",
-    )
+    least = _bytes(analysis.peak.bytes)
+    yield "lower bound", f"{least}: the peak; no allocator can use less memory"
     own, others = analysis.left_own, analysis.left_inherited
     more = f", and {_bytes(others.bytes)} in {others.objects:,} inherited ones"
     yield "left", f"{_amount(own)} at the end{more if others.objects else ''}"
