@@ -156,13 +156,16 @@ def conduct(
             journal.remove()
         elif not params["quiet"]:
             _print_locations(journal, targets)
-    return exit_status(
-        interrupted=found.interrupted,
-        error=outcome.error,
-        problems=problems,
-        failed=bool(found.failed_rows) and not params.get("ignore_failure"),
-        status=status_of(found),
-    )
+    if found.interrupted:
+        print_error("tsmalloc: interrupted; the results above are partial")
+        return EXIT_INTERRUPTED
+    if outcome.error is not None:
+        print_error(outcome.error.render())
+        return outcome.error.exit_code
+    if problems:
+        return EXIT_USAGE
+    failed = bool(found.failed_rows) and not params.get("ignore_failure")
+    return EXIT_PROGRAM_FAILED if failed else status_of(found)
 
 
 def _run(
@@ -265,20 +268,6 @@ def _print(text: str) -> str | None:
         if not isinstance(error, BrokenPipeError):
             return f"could not print the results: {error.strerror}."
     return None
-
-
-def exit_status(
-    interrupted: bool, error: UserError | None, problems: bool, failed: bool, status: int = EXIT_OK
-) -> int:
-    if interrupted:
-        print_error("tsmalloc: interrupted; the results above are partial")
-        return EXIT_INTERRUPTED
-    if error is not None:
-        print_error(error.render())
-        return error.exit_code
-    if problems:
-        return EXIT_USAGE
-    return EXIT_PROGRAM_FAILED if failed else status
 
 
 def let_termination_interrupt() -> None:
