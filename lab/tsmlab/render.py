@@ -4,11 +4,10 @@ Every number was computed by analysis.py; this file only formats it.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from tsmlab import cause_tables, paths
-from tsmlab.machine import Machine
 from tsmlab.metrics import (
     CUSTOM,
     PAGE_FAULTS,
@@ -18,10 +17,10 @@ from tsmlab.metrics import (
     TREE_MEMORY,
     MetricSpec,
 )
-from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, ResultWarning, Row
+from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
-from tsmlab.tables import STYLES, Block, Cell, Column, columns_of, markdown_of, measured_on
+from tsmlab.tables import STYLES, Block, Cell, Column, columns_of
 from tsmlab.wording import change, change_in_full, counted, names, quantity, rounds, share
 
 MAX_FRONT = 8
@@ -65,19 +64,6 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
         )
     if asked and asked.source:
         yield Block("Source", lines=[asked.source], where="document")
-
-
-def document(
-    blocks: Iterable[Block],
-    found_warnings: Sequence[ResultWarning],
-    machine: Machine,
-    created: str,
-) -> str:
-    """A report as Markdown, with warnings, the machine and the time."""
-    lines = markdown_of(blocks)
-    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in found_warnings]
-    lines += ["", measured_on(machine, created)]
-    return "\n".join(lines) + "\n"
 
 
 def answers(comparison: Comparison) -> list[str]:

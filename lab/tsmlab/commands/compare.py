@@ -136,10 +136,11 @@ def _options(program: Sequence[str], params: dict[str, Any], counters: Counters 
 def describe_plan(options: Options) -> str:
     """The plan as text, a line for each decision."""
     program = options.program
+    same = ", and the same output as the reference, if that does not vary"
     lines = [
         ("command", shlex.join(program.command)),
         ("input", str(program.stdin)),
-        ("success", f"exit status {program.expected_exit}{_output_rule(options)}"),
+        ("success", f"exit status {program.expected_exit}{same if options.check_output else ''}"),
         ("reference", f"{options.reference.name}, run twice in each round"),
         ("warm-up", f"{rounds(options.warmup_rounds)}, not measured"),
         ("rounds", _stop_rule(options)),
@@ -165,12 +166,6 @@ def describe_plan(options: Options) -> str:
     between = ", " if options.parameters else " "
     lines.append(("round 1", between.join(entry.label for entry in order)))
     return "\n".join(f"{label:<11}{text}" for label, text in lines)
-
-
-def _output_rule(options: Options) -> str:
-    if not options.check_output:
-        return ""
-    return ", and the same output as the reference, if that does not vary"
 
 
 def _rule(params: dict[str, Any], counters: Counters | None, points: int) -> StopRule:
