@@ -22,7 +22,6 @@ from tsmlab.export import Target
 from tsmlab.metrics import parse_all
 from tsmlab.records import write_atomically
 from tsmlab.results import ResultWarning
-from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.sweep import Parameter
 from tsmlab.trial import Program
 
@@ -183,12 +182,6 @@ def time_budget_option(
     return option("--time-budget TIME", help_text, "time_budget_seconds", default=default)
 
 
-trace_budget_option = time_budget_option(
-    "For each trace: start no round that would end later than this. [default: 120s]",
-    TIME_BUDGET_SECONDS,
-)
-
-
 def timeout_option(default: str) -> Callable[[Command], Command]:
     return option(
         "--timeout TIME",
@@ -214,13 +207,6 @@ def options_of(kind: type[T], params: Mapping[str, Any], **overrides: Any) -> T:
 
 image_option = option(
     "--image N", "Which program image of the trace to use. [default: the one with the most events]"
-)
-touch_option = option(
-    "--touch HOW",
-    "What to write in each object: nothing (none), its first byte (first), a byte of each page "
-    "(page), or every byte (all).",
-    type=click.Choice(["none", "first", "page", "all"]),
-    default="page",
 )
 ignore_failure_option = option(
     "-i --ignore-failure", "Exit with 0 even if the program failed under an allocator."

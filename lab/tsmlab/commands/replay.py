@@ -18,6 +18,7 @@ from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
 from tsmlab.measuring import MeasureExecutor
+from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.traces import files
 from tsmlab.traces.replay_results import is_deterministic
 from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, command_of, replay
@@ -50,7 +51,13 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     type=parameters.whole_number(1),
 )
 @parameters.seed_option
-@parameters.touch_option
+@option(
+    "--touch HOW",
+    "What to write in each object: nothing (none), its first byte (first), a byte of each page "
+    "(page), or every byte (all).",
+    type=click.Choice(["none", "first", "page", "all"]),
+    default="page",
+)
 @option("--verify", "Fill every object, and check its contents when it is freed.")
 @option("--latency", "Time each call; this slows down the replay.")
 @option(
@@ -72,7 +79,10 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a repeatable "
     "schedule]"
 )
-@parameters.trace_budget_option
+@parameters.time_budget_option(
+    "For each trace: start no round that would end later than this. [default: 120s]",
+    TIME_BUDGET_SECONDS,
+)
 @parameters.timeout_option("20 times the reference's time, at least 10 s")
 @parameters.margin_option
 @parameters.ignore_failure_option
