@@ -7,16 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from tsmlab import cause_tables, paths
-from tsmlab.metrics import (
-    CUSTOM,
-    PAGE_FAULTS,
-    PEAK_MEMORY,
-    SYSTEM_TIME,
-    TIME,
-    TREE_MEMORY,
-    MetricSpec,
-)
+from tsmlab import cause_tables, metrics, paths
+from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
@@ -176,9 +168,9 @@ def _ranking_columns(comparison: Comparison, rows: Sequence[Row]) -> list[Column
     if comparison.points:
         medians = {_head(spec) for spec in (primary, *others)}
         return [column for column in columns if column.header not in medians]
-    explaining = [(PAGE_FAULTS, "faults", 2), (SYSTEM_TIME, "system", 3)]
+    explaining = [(metrics.PAGE_FAULTS, "faults", 2), (metrics.SYSTEM_TIME, "system", 3)]
     if any(t.code == "several-processes" for t in comparison.warnings):
-        explaining.insert(0, (TREE_MEMORY, "all processes", 0))
+        explaining.insert(0, (metrics.TREE_MEMORY, "all processes", 0))
     for key, header, drop_priority in explaining:
         cells = [_median_cell(row, comparison.metric(key)) for row in rows]
         columns.append(Column(header, cells, drop_priority=drop_priority))
@@ -377,7 +369,7 @@ def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
     for key in comparison.analysis.leaders:
         others = "fewest" if comparison.metric(key).unit == "count" else "best"
         label = {TIME: "fastest", PEAK_MEMORY: "smallest"}.get(key, others)
-        if key == TIME and comparison.analysis.primary_metric == CUSTOM:
+        if key == TIME and comparison.analysis.primary_metric == metrics.CUSTOM:
             label = "quickest"
         lines.append((label, _leader_sentence(comparison, comparison.metric(key))))
     if front := _front_sentence(comparison):

@@ -86,10 +86,8 @@ def chosen(wanted: Sequence[str]) -> list[Allocator]:
 def show(diagnosis: Diagnosis) -> None:
     click.echo(shlex.join(diagnosis.command))
     for finding in diagnosis.findings:
-        click.echo(
-            f"  {click.style(MARKS[finding.severity], COLOURS[finding.severity])}  ", nl=False
-        )
-        click.echo(finding.message)
+        mark = click.style(MARKS[finding.severity], COLOURS[finding.severity])
+        click.echo(f"  {mark}  {finding.message}")
         if finding.remedy:
             click.echo(f"           {finding.remedy}")
     for proof in diagnosis.proofs:
