@@ -303,9 +303,8 @@ def kind_lines(comparison: Comparison) -> list[str]:
     lines = [f"by kind of machine ({comparison.metric(key).name} vs {comparison.reference}):"]
     verdicts: dict[str, set[Verdict]] = {}
     for kind in comparison.kinds:
-        lines.append(
-            f"  {kind.name}: {counted(kind.workers, 'worker')}, {rounds(kind.analysis.rounds)}"
-        )
+        extent = f"{counted(kind.workers, 'worker')}, {rounds(kind.analysis.rounds)}"
+        lines.append(f"  {kind.name}: {extent}")
         for row in kind.analysis.rows:
             summary = row.metrics.get(key)
             if summary is None or summary.ratio is None or summary.verdict is None:
@@ -315,9 +314,8 @@ def kind_lines(comparison: Comparison) -> list[str]:
             verdicts.setdefault(row.allocator, set()).add(summary.verdict)
     apart = [name for name, found in verdicts.items() if {Verdict.BETTER, Verdict.WORSE} <= found]
     if apart:
-        lines.append(
-            f"  THE MACHINES DISAGREE about {names(apart)}: trust those that you will deploy on"
-        )
+        whom = "trust those that you will deploy on"
+        lines.append(f"  THE MACHINES DISAGREE about {names(apart)}: {whom}")
     return lines
 
 
@@ -429,8 +427,7 @@ def _front_sentence(comparison: Comparison) -> str | None:
 
 
 def use_it(comparison: Comparison) -> str:
-    name = comparison.analysis.recommended
-    assert name is not None
+    name = comparison.analysis.recommended or comparison.reference
     return under(comparison.allocator(name), shlex.join(comparison.command))
 
 

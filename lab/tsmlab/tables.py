@@ -206,11 +206,10 @@ class Sheet:
             file=self._file, width=width, force_terminal=colours, highlight=False
         )
 
-    def write_lines(self, *lines: str | Text, style: str = "", **options: Any) -> None:
+    def write_lines(self, *lines: str, style: str = "", **options: Any) -> None:
         """Lines are not wrapped, unless rich is told to."""
         for line in lines:
-            text = Text(line, style=style) if isinstance(line, str) else line
-            self._console.print(text, **(options or {"soft_wrap": True}))
+            self._console.print(Text(line, style=style), **(options or {"soft_wrap": True}))
 
     def gap(self) -> None:
         self._console.print()

@@ -83,11 +83,6 @@ class ReplayLine:
         return [Point(*sample[:3]) for sample in self.raw["samples"] or []]
 
     @property
-    def memory(self) -> list[list[int]]:
-        """Everything in the samples, for comparison with another run."""
-        return [list(sample) for sample in self.raw["samples"] or []]
-
-    @property
     def shares(self) -> list[ThreadShare]:
         return rows_of(ThreadShare)(self.raw.get("shares"))
 

@@ -314,7 +314,7 @@ def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> replay
         at_peak=_median(line.at_peak for line in lines),
         over_time=_median(line.over_time for line in lines),
         same_addresses=_all_equal([line.checksum for line in all_lines]) if can_tell else None,
-        same_memory=_all_equal([line.memory for line in all_lines]) if can_tell else None,
+        same_memory=_all_equal([line.raw["samples"] for line in all_lines]) if can_tell else None,
         latencies=_latencies(lines),
     )
 
