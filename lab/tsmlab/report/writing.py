@@ -96,6 +96,12 @@ def _trace_page(analysis: TraceAnalysis) -> Page:
 # --- the heads of verbs ---------------------------------------------------------------------------
 
 
+QUESTIONS = {
+    "gate": "Does this program stay within its limits?",
+    "tune": "Which options suit this program best?",
+}
+
+
 def _head(study: Study) -> tuple[list[Figure], str, dict[str, Any]]:
     """The figures, the command, and fields of the page."""
     found, replays = study.comparison, by_trace(study) if study.replay else []
@@ -121,15 +127,10 @@ def _head(study: Study) -> tuple[list[Figure], str, dict[str, Any]]:
         kind, title, question = "experiment", asked.title, asked.question
         drawn = [*figures.sweep_figures(found), *figures.figures(found)]
     else:
-        answer = study.tune or study.gate
-        command, is_command = join(answer.command) if answer else command, True
-        title, question = (
-            command,
-            {
-                "gate": "Does this program stay within its limits?",
-                "tune": "Which options suit this program best?",
-            }.get(kind, f"Which of {count} allocators is best here?"),
-        )
+        if answer := study.tune or study.gate:
+            command = join(answer.command)
+        title, is_command = command, True
+        question = QUESTIONS.get(kind, f"Which of {count} allocators is best here?")
         drawn = [*figures.sweep_figures(found), *figures.figures(found, front=not study.gate)]
         drawn = [] if study.tune else drawn
     page = {"kind": kind, "title": title, "question": question, "is_command": is_command}
