@@ -29,12 +29,10 @@ from tsmlab.stats import Verdict
 from tsmlab.traces import files, replay_text
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import (
-    Latencies,
     Latency,
     ReplayLine,
     ThreadShare,
     by_trace,
-    merged,
     replays_of,
 )
 from tsmlab.traces.replaying import AT_PEAK, OVER_TIME, SETTLED, ReplayExecutor, command_of
@@ -104,12 +102,10 @@ def test_without_idling_what_is_settled_is_what_was_left_after_freeing():
 
 
 def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call():
-    one = Latencies(1000, 95, ((10, 500), (20, 489), (50, 10), (100, 1)))
-    assert [one.quantile_ns(s) for s in (0.5, 0.501, 0.99, 0.999, 0.9999)] == [10, 20, 50, 50, 95]
-    both = merged([one, Latencies(1000, 400, ((10, 999), (512, 1)))])
-    assert both.calls == 2000
-    assert both.buckets[0] == (10, 1499)
-    assert both.max_ns == 400
+    one = latency((10, 500), (20, 489), (50, 10), (100, 1)) | {"max_ns": 95}
+    assert Latency.of("free", [one]) == Latency("free", 1000, 10, 50, 50, 95, 95)
+    other = latency((10, 999), (512, 1)) | {"max_ns": 400}
+    assert Latency.of("free", [one, other]) == Latency("free", 2000, 10, 20, 50, 400, 400)
 
 
 # --- the command line of replay -------------------------------------------------------------------

@@ -174,7 +174,7 @@ def test_of_many_allocators_only_the_important_ones_are_coloured(compared):
 def test_legends_name_what_is_drawn(compared):
     for figure in figures.figures(compared):
         if figure.series:
-            named = {each.name for each in figure.series}
+            named = set(figure.series)
             assert {row["series"] for row in rows_of(figure)} <= named
 
 

@@ -13,7 +13,7 @@ from prompt import stop_after, wait_until
 from refusals import mentions, refused
 from service_programs import LOAD, SERVER, SHIM
 
-from tsmlab import records, stats, texts
+from tsmlab import records, stats, tables, texts
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION
 from tsmlab.gate import status_of
@@ -375,7 +375,8 @@ def test_the_page_has_the_figures_of_a_service(simulated):
     assert page.answer == render.answer(study)
     found = {figure.name: figure for figure in page.figures}
     assert list(found) == ["tradeoff", "memory", "percentiles", "distribution", "ratios"]
-    rows = {row[0].text: [cell.text for cell in row] for row in found["percentiles"].table.rows}
+    drawn = tables.rows_of(found["percentiles"].table.table)
+    rows = {row[0].text: [cell.text for cell in row] for row in drawn}
     assert rows["fast"][2] < rows["glibc"][2]
     (panel,) = found["memory"].panels
     band = panel["layer"][0]

@@ -4,7 +4,7 @@ Every number here was computed by bench.py.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,7 @@ from tsmlab.render import failure_lines, full_name
 from tsmlab.results import MetricSummary
 from tsmlab.stats import RatioEstimate, Verdict
 from tsmlab.study import Mean, Study, Suite, WorkloadAnalysis, given
-from tsmlab.tables import STYLES, Block, Cell, Column, Layout
+from tsmlab.tables import STYLES, Block, Cell, Column, columns_of
 from tsmlab.wording import counted, quantity, rounds, share, three_digits
 
 HASH_DIGITS = 12
@@ -24,7 +24,7 @@ HASH_DIGITS = 12
 def blocks(study: Study) -> Iterator[Block]:
     yield Block(lines=list(headline(given(study.suite))), style="bold")
     yield Block(lines=list(heading(study)))
-    yield Block(table=lambda layout: table_columns(study, layout), fails=failed_lines(study))
+    yield Block(table=table_columns(study), fails=failed_lines(study))
     yield Block(lines=list(_versions(study)), where="markdown")
 
 
@@ -86,10 +86,6 @@ def _versions(study: Study) -> Iterator[str]:
 # --- the table ------------------------------------------------------------------------------------
 
 
-MEAN = "geometric mean"
-BY_DEFINITION = "the best of all peers"
-
-
 @dataclass(frozen=True)
 class Number:
     """A ratio with its interval, where known, and a word next to it or in its place."""
@@ -124,45 +120,42 @@ NOT_MEASURED = Number(None, word="-")
 FAILED = Number(None, word="failed")
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One line of the table: what 1.00 means in it, and each allocator's number."""
-
-    workload: str
-    quantity: str
-    best: str
-    numbers: Mapping[str, Number]
-    goal: str = ""
-    style: str = ""  # for the candidate's number and goal
+Line = list[str | Cell]
 
 
-def table_columns(study: Study, layout: Layout) -> list[Column]:
+def table_columns(study: Study) -> list[Column]:
     """Workload, quantity, the peer at 1.00, the candidate with its goal, then all others, the
     fastest on average first. Compact: no intervals, no versions."""
     suite = given(study.suite)
-    lines = [*_workload_lines(suite), *_mean_lines(suite)]
-    titles = {
-        info.name: info.name if layout.compact else full_name(info)
-        for info in study.comparison.allocators
-    }
-    columns = [
-        Column("workload", [Cell(line.workload) for line in lines], left=True),
-        Column("of", [Cell(line.quantity) for line in lines], left=True),
-        Column("1.00 is", [Cell(line.best) for line in lines], left=True, drop_priority=1),
-    ]
+    headers: list[str | Column] = ["workload", "of"]
+    headers.append(Column("1.00 is", left=True, drop_priority=1))
     for name in in_order(suite):
-        numbers = [line.numbers.get(name, NOT_MEASURED) for line in lines]
+        title = full_name(study.comparison.allocator(name))
         if name == suite.candidate:
-            form = Number.plain if layout.compact else Number.with_interval
-            cells = [Cell(form(n), line.style) for n, line in zip(numbers, lines, strict=True)]
-            header = titles[name] if layout.compact else f"{titles[name]} [95% CI]"
-            columns.append(Column(header, cells))
-            goals = [Cell(line.goal, line.style) for line in lines]
-            columns.append(Column(f"{name}'s goal", goals, left=True, drop_priority=2))
+            headers.append(Column(f"{title} [95% CI]", short=name))
+            headers.append(Column(f"{name}'s goal", left=True, drop_priority=2))
         else:
-            form = Number.plain if layout.compact else Number.with_spread
-            columns.append(Column(titles[name], [Cell(form(number)) for number in numbers]))
-    return columns
+            headers.append(Column(title, short=name))
+    return columns_of(headers, [*_workload_lines(suite), *_mean_lines(suite)], left=2)
+
+
+def _line(
+    suite: Suite,
+    start: Sequence[str],
+    numbers: Mapping[str, Number],
+    goal: str,
+    verdict: Verdict | None = None,
+) -> Line:
+    """start: the workload, the quantity, and what 1.00 means. goal, verdict: of the candidate."""
+    line: Line = [*start]
+    style = STYLES.get(verdict, "") if verdict else ""
+    for name in in_order(suite):
+        number = numbers.get(name, NOT_MEASURED)
+        if name == suite.candidate:
+            line += [Cell(number.with_interval(), style, short=number.plain()), Cell(goal, style)]
+        else:
+            line.append(Cell(number.with_spread(), short=number.plain()))
+    return line
 
 
 def in_order(suite: Suite) -> list[str]:
@@ -182,26 +175,24 @@ def goal_of_time(suite: Suite, workload: WorkloadAnalysis) -> Verdict | None:
     return verdict(time.ratio if time else None)
 
 
-def _workload_lines(suite: Suite) -> Iterator[_Line]:
+def _workload_lines(suite: Suite) -> Iterator[Line]:
     for each, workload in zip(suite.workloads, suite.analysis.workloads, strict=True):
-        goal = goal_of_time(suite, workload)
-        text = goal.value if goal else ""
-        yield _workload_line(workload, "time", workload.fastest_peer, goal, text)
+        goal, name = goal_of_time(suite, workload), workload.workload
+        best, numbers = _numbers(workload, "time", workload.fastest_peer)
+        yield _line(suite, (name, "time", best), numbers, goal.value if goal else "", goal)
         if each.memory:
             goal = verdict(workload.quick_memory)
             ratio = number_of(workload.quick_memory).with_interval()
             text = f"{ratio} to {workload.smallest_quick_peer}, {goal.value}" if goal else ""
-            yield _workload_line(workload, "memory", workload.smallest_peer, goal, text)
+            best, numbers = _numbers(workload, "memory", workload.smallest_peer)
+            yield _line(suite, ("", "memory", best), numbers, text, goal)
 
 
-def _workload_line(
-    workload: WorkloadAnalysis,
-    what: Literal["time", "memory"],
-    best: str | None,
-    goal: Verdict | None,
-    goal_text: str,
-) -> _Line:
-    """The best peer's own number is 1.00 by definition and has no spread."""
+def _numbers(
+    workload: WorkloadAnalysis, what: Literal["time", "memory"], best: str | None
+) -> tuple[str, dict[str, Number]]:
+    """What 1.00 means, and each allocator's number: the best peer's own is 1.00 by definition and
+    has no spread."""
     summaries: dict[str, MetricSummary | None] = {s.name: getattr(s, what) for s in workload.scores}
     numbers = {}
     for score in workload.scores:
@@ -213,14 +204,7 @@ def _workload_line(
             numbers[score.name] = Number(1.0)
     at_best = summaries[best] if best else None
     unit: Unit = "seconds" if what == "time" else "bytes"
-    return _Line(
-        workload=workload.workload if what == "time" else "",
-        quantity=what,
-        best=f"{best} {quantity(at_best.median, unit)}" if at_best else best or "-",
-        numbers=numbers,
-        goal=goal_text,
-        style=STYLES.get(goal, "") if goal else "",
-    )
+    return f"{best} {quantity(at_best.median, unit)}" if at_best else best or "-", numbers
 
 
 def number_of(estimate: RatioEstimate | None) -> Number:
@@ -229,21 +213,15 @@ def number_of(estimate: RatioEstimate | None) -> Number:
     return Number(estimate.ratio, estimate.low, estimate.high)
 
 
-def _mean_lines(suite: Suite) -> Iterator[_Line]:
-    overall = suite.analysis.overall
-    yield _Line(
-        MEAN, "time", BY_DEFINITION, {each.name: mean_number(each.time) for each in overall}
-    )
-    if not any(workload.memory for workload in suite.workloads):
-        return
-    quick = suite.analysis.quick_memory
-    yield _Line(
-        workload="",
-        quantity="memory",
-        best=BY_DEFINITION,
-        numbers={each.name: mean_number(each.memory) for each in overall},
-        goal=f"{mean_number(quick).with_interval()} to the smallest quick" if quick else "",
-    )
+def _mean_lines(suite: Suite) -> Iterator[Line]:
+    overall, quick = suite.analysis.overall, suite.analysis.quick_memory
+    best = "the best of all peers"
+    times = {each.name: mean_number(each.time) for each in overall}
+    yield _line(suite, ("geometric mean", "time", best), times, "")
+    if any(workload.memory for workload in suite.workloads):
+        memory = {each.name: mean_number(each.memory) for each in overall}
+        goal = f"{mean_number(quick).with_interval()} to the smallest quick" if quick else ""
+        yield _line(suite, ("", "memory", best), memory, goal)
 
 
 def mean_number(mean: Mean) -> Number:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tsmlab.findings import unit_of
 from tsmlab.results import Comparison
 from tsmlab.sweep import describe
-from tsmlab.tables import Block, Cell, Column, columns_of, fixed
+from tsmlab.tables import Block, Cell, Column, columns_of
 from tsmlab.wording import quantity
 
 MAX_COLUMNS = 14
@@ -35,8 +35,8 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
             columns = columns_of([Column("allocator", left=True), *headers], rows)
             yield Block(
                 f"Counted{f' at {where}' if where else ''}, in runs that were not timed",
-                table=fixed(columns),
-                notes=fixed(notes),
+                table=columns,
+                notes=notes,
                 where="document",
             )
 

@@ -81,14 +81,10 @@ class _Question:
         return replace(found, text=f"{f'{where}: ' if where else ''}{found.text}{exclusions}")
 
     def answer(
-        self,
-        verdict: str,
-        text: str,
-        estimates: Mapping[str, Estimate],
-        curves: Sequence[Curve] = (),
+        self, verdict: str, text: str, estimates: dict[str, Estimate], *curves: Curve
     ) -> Finding:
         kind, metric = self.request.kind, self.request.metric
-        return Finding(kind, metric, verdict, text, dict(estimates), list(curves))
+        return Finding(kind, metric, verdict, text, estimates, list(curves))
 
     def no_answer(self, why: str) -> Finding:
         """why: a whole sentence."""
@@ -304,17 +300,10 @@ class _PointRanking:
         ratio, p_value = self._ratios.get((one, other)), self._adjusted.get((one, other))
         if ratio is None or p_value is None:
             return False
-        question = self._question
-        higher = question.metric.higher_is_better
-        floor = question.floor(self.point)
-        judged = stats.judge(
-            ratio, stats.DEFAULT_MARGIN, min(1.0, families * p_value), 1, floor, higher
-        )
+        higher = self._question.metric.higher_is_better
+        floor, p_value = self._question.floor(self.point), min(1.0, families * p_value)
+        judged = stats.judge(ratio, stats.DEFAULT_MARGIN, p_value, 1, floor, higher)
         return judged.verdict is Verdict.BETTER
-
-    def ratio_to_best(self, name: str) -> Estimate | None:
-        ratio = _ratio_of(self.logs[name], self.logs[self.order[0]])
-        return None if ratio is None else _estimate(ratio)
 
     @property
     def first_group(self) -> list[str]:
@@ -338,10 +327,10 @@ def _mean(logs: LogsByRound) -> float:
 Reversal = tuple[str, str, _PointRanking, _PointRanking]
 
 
-def _reversals(found: Sequence[_PointRanking], among: Sequence[str], points: int) -> list[Reversal]:
+def _reversals(question: _Question, found: Sequence[_PointRanking]) -> list[Reversal]:
     """One for each pair whose order is shown to change, at the points with the largest change."""
-    changes = []
-    for one, other in itertools.combinations(among, 2):
+    changes, points = [], len(question.points)
+    for one, other in itertools.combinations(question.allocators, 2):
         both = [s for s in found if one in s.means and other in s.means]
         both.sort(key=lambda s: -abs(s.means[one] - s.means[other]))
         here = next((s for s in both if s.is_ahead(one, other, points)), None)
@@ -358,28 +347,23 @@ def _order(question: _Question) -> Finding:
     if not found:
         return question.no_answer("This needs two allocators with values above 0 and no failures.")
     parameter = question.parameter if question.request.parameter else None
-    rows = (
-        [indices for _, indices in question.series(parameter)]
-        if parameter
-        else [list(question.points)]
-    )
-    changes = [
-        change
-        for row in rows
-        for change in _reversals(
-            [s for s in found if s.point in row], question.allocators, len(question.points)
-        )
-    ]
+    rows = [list(question.points)]
+    if parameter:
+        rows = [indices for _, indices in question.series(parameter)]
+    changes = []
+    for row in rows:
+        changes += _reversals(question, [s for s in found if s.point in row])
     text = _ranking(question, found)
     if changes:
         one, other, here, there = changes[0]
         at, behind = question.at(here.point), question.at(there.point)
         text += f" {one} is ahead of {other}{at}, but behind it{behind}."
     estimates = {
-        f"{name} to {ranking.order[0]}{question.at(ranking.point)}": ratio
+        f"{name} to {best}{question.at(ranking.point)}": _estimate(ratio)
         for ranking in found
-        for name in ranking.order[1:]
-        if (ratio := ranking.ratio_to_best(name)) is not None
+        for best, *others in [ranking.order]
+        for name in others
+        if (ratio := _ratio_of(ranking.logs[name], ranking.logs[best]))
     }
     return question.answer(_verdict_of_order(found, changes), text, estimates)
 
@@ -478,10 +462,10 @@ def _amdahl(question: _Question, parameter: Parameter, curves: Sequence[Measured
         f"{left} of {len(found)} deviate from Amdahl's law",
         f"Serial fraction by Amdahl's law{count}: {_figures(figures)}.",
         {f"serial fraction of {label}": law.serial for label, _, _, law in found},
-        [
+        *(
             _drawn(curve, f"Amdahl's law, s = {law.serial.value:.2f}", xs, law.predicted)
             for _, curve, xs, law in found
-        ],
+        ),
     )
 
 
@@ -513,7 +497,7 @@ def _growth(question: _Question, parameter: Parameter, curves: Sequence[Measured
         verdict,
         f"{head}: {_figures(figures)}.{limit}",
         {f"exponent of {label}": grown.exponent for label, _, _, grown in found},
-        drawn,
+        *drawn,
     )
 
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from tsmlab.gate import BASELINE, verdict_of
 from tsmlab.render import failed_lines
 from tsmlab.study import Gate, GateRow, Study, given
-from tsmlab.tables import Block, Cell, Column, fixed
+from tsmlab.tables import Block, Cell, Column
 from tsmlab.wording import change, change_in_full, quantity_or, rounds
 
 STYLES = {"pass": "green", "regression": "red", "unresolved": "yellow", "measured": ""}
@@ -21,7 +21,7 @@ def blocks(study: Study) -> Iterator[Block]:
     gate, comparison = given(study.gate), study.comparison
     yield Block(lines=list(conclusion(study)), style="bold")
     yield Block(lines=list(heading(study)))
-    yield Block(table=fixed(table(gate)), fails=failed_lines(comparison))
+    yield Block(table=table(gate), fails=failed_lines(comparison))
 
 
 def title(gate: Gate, failed: Sequence[object]) -> str:

@@ -4,25 +4,15 @@ Every number was computed by analysis.py; this file only formats it.
 """
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from tsmlab import cause_tables, paths, tables
-from tsmlab.definition import Reported
-from tsmlab.machine import Machine
-from tsmlab.metrics import (
-    CUSTOM,
-    PAGE_FAULTS,
-    PEAK_MEMORY,
-    SYSTEM_TIME,
-    TIME,
-    TREE_MEMORY,
-    MetricSpec,
-)
-from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, ResultWarning, Row
+from tsmlab import cause_tables, metrics, paths
+from tsmlab.metrics import PEAK_MEMORY, TIME, MetricSpec
+from tsmlab.results import AllocatorInfo, Comparison, MetricSummary, Row
 from tsmlab.stats import Verdict
 from tsmlab.study import Score
-from tsmlab.tables import STYLES, Block, Cell, Column, Layout, fixed
+from tsmlab.tables import STYLES, Block, Cell, Column, columns_of
 from tsmlab.wording import change, change_in_full, counted, names, quantity, rounds, share
 
 MAX_FRONT = 8
@@ -44,13 +34,10 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
     yield Block(lines=extent[1:], style="dim")
     rows = ranked_rows(comparison)
     if rows and not (asked and comparison.points):
-        yield Block(
-            table=lambda layout: table_columns(comparison, rows, layout),
-            notes=lambda layout: legend(rows, layout),
-            cut=True,
-        )
-    for title, columns in point_tables(comparison):
-        yield Block(title, table=fixed(columns), folded=True)
+        yield ranking(comparison, rows, cut=True)
+    for spec in point_metrics(comparison):
+        columns = point_columns(comparison, spec)
+        yield Block(_point_title(comparison, spec), table=columns, folded=True)
     if failed := failed_lines(comparison):
         yield Block(fails=failed)
     if kinds := kind_lines(comparison):
@@ -63,25 +50,12 @@ def blocks(comparison: Comparison) -> Iterator[Block]:
     for reported in asked.reported if asked else []:
         yield Block(
             f"Reported ({reported.report}; {reported.machine}), not mixed with ours",
-            table=fixed(reported_columns(reported)),
-            notes=fixed([reported.note] if reported.note else []),
+            table=columns_of(reported.columns, [list(map(str, row)) for row in reported.rows]),
+            notes=[reported.note] if reported.note else [],
             where="document",
         )
     if asked and asked.source:
         yield Block("Source", lines=[asked.source], where="document")
-
-
-def document(
-    blocks: Iterable[Block],
-    found_warnings: Sequence[ResultWarning],
-    machine: Machine,
-    created: str,
-) -> str:
-    """A report as Markdown, with warnings, the machine and the time."""
-    lines = tables.markdown_of(blocks)
-    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in found_warnings]
-    lines += ["", tables.measured_on(machine, created)]
-    return "\n".join(lines) + "\n"
 
 
 def answers(comparison: Comparison) -> list[str]:
@@ -166,34 +140,48 @@ def ranked_rows(comparison: Comparison) -> list[Row]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def table_columns(comparison: Comparison, rows: Sequence[Row], layout: Layout) -> list[Column]:
+def ranking(comparison: Comparison, rows: Sequence[Row], cut: bool = False) -> Block:
+    """The table of the ranked rows, and what its marks mean."""
+    summaries = [summary for row in rows for summary in row.metrics.values()]
+    notes, short_notes = [], []
+    if any(s.rounds_more is not None for s in summaries):
+        meaning = "+N: about N more rounds would resolve it"
+        notes, short_notes = [f"unresolved {meaning}"], [f"? {meaning}"]
+    elif any(s.verdict is Verdict.UNRESOLVED for s in summaries):
+        short_notes = ["?: unresolved"]
+    table = _ranking_columns(comparison, rows)
+    return Block(table=table, notes=notes, short_notes=short_notes, cut=cut)
+
+
+def _ranking_columns(comparison: Comparison, rows: Sequence[Row]) -> list[Column]:
     """The primary metric with its interval, the other judged ones, then the explanatory ones. Over
-    the points of a sweep only ratios are meaningful; medians are in point_tables()."""
+    the points of a sweep only ratios are meaningful; medians are in point_columns()."""
     primary = comparison.metric(comparison.analysis.primary_metric)
     others = [s for s in comparison.metrics if s.judged and s.key != primary.key]
     columns = [
         Column("#", [Cell(str(row.rank)) for row in rows]),
-        Column("allocator", [Cell(_title(comparison, row, layout)) for row in rows], left=True),
-        *_primary_columns(comparison, rows, primary, layout),
+        Column("allocator", [_title(comparison, row) for row in rows], left=True),
+        *_primary_columns(comparison, rows, primary),
     ]
     for spec in others:
-        columns += _judged_columns(comparison, rows, spec, layout)
+        columns += _judged_columns(comparison, rows, spec)
     if comparison.points:
-        return [column for column in columns if column.header not in _median_heads(comparison)]
-    explaining = [(PAGE_FAULTS, "faults", 2), (SYSTEM_TIME, "system", 3)]
+        medians = {_head(spec) for spec in (primary, *others)}
+        return [column for column in columns if column.header not in medians]
+    explaining = [(metrics.PAGE_FAULTS, "faults", 2), (metrics.SYSTEM_TIME, "system", 3)]
     if any(t.code == "several-processes" for t in comparison.warnings):
-        explaining.insert(0, (TREE_MEMORY, "all processes", 0))
+        explaining.insert(0, (metrics.TREE_MEMORY, "all processes", 0))
     for key, header, drop_priority in explaining:
         cells = [_median_cell(row, comparison.metric(key)) for row in rows]
         columns.append(Column(header, cells, drop_priority=drop_priority))
     return columns
 
 
-def _title(comparison: Comparison, row: Row, layout: Layout) -> str:
+def _title(comparison: Comparison, row: Row) -> Cell:
     info = comparison.allocator(row.allocator)
-    title = info.name if layout.compact else full_name(info)
     served = comparison.served_by if row.allocator == comparison.reference else {}
-    return f"{title} ({', '.join(dict.fromkeys(served.values()))})" if served else title
+    by = f" ({', '.join(dict.fromkeys(served.values()))})" if served else ""
+    return Cell(f"{full_name(info)}{by}", short=f"{info.name}{by}")
 
 
 def full_name(info: AllocatorInfo) -> str:
@@ -202,9 +190,7 @@ def full_name(info: AllocatorInfo) -> str:
     return info.name if unversioned else f"{info.name} {info.version}"
 
 
-def _primary_columns(
-    comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
-) -> list[Column]:
+def _primary_columns(comparison: Comparison, rows: Sequence[Row], spec: MetricSpec) -> list[Column]:
     header = _head(spec)
     against = f"{header} vs" if comparison.points else "vs"
 
@@ -221,7 +207,7 @@ def _primary_columns(
         if summary.verdict is not Verdict.UNRESOLVED:
             return Cell(summary.verdict.value, style)
         more = "" if summary.rounds_more is None else f" +{summary.rounds_more}"
-        return Cell(("?" if layout.compact else "unresolved") + more, style)
+        return Cell(f"unresolved{more}", style, short=f"?{more}")
 
     return [
         Column(header, [_median_cell(row, spec) for row in rows]),
@@ -230,35 +216,29 @@ def _primary_columns(
     ]
 
 
-def _judged_columns(
-    comparison: Comparison, rows: Sequence[Row], spec: MetricSpec, layout: Layout
-) -> list[Column]:
+def _judged_columns(comparison: Comparison, rows: Sequence[Row], spec: MetricSpec) -> list[Column]:
     """Median, ratio and verdict; in compact tables the latter two share a column."""
-    ratios, verdicts, both = [], [], []
+    ratios, verdicts = [], []
     for row in rows:
         summary = row.metrics.get(spec.key)
         ratio = word = style = ""
         if summary and summary.ratio and summary.verdict:
             ratio, word = change(summary.ratio.ratio), summary.verdict.value
             style = STYLES.get(summary.verdict, "")
-        short = "?" if word == Verdict.UNRESOLVED else word
-        ratios.append(Cell(ratio, style))
+        mark = "?" if word == Verdict.UNRESOLVED else word
+        ratios.append(Cell(ratio, style, short=f"{ratio} {mark:<6}" if word else ""))
         verdicts.append(Cell(word, style))
-        both.append(Cell(f"{ratio} {short:<6}" if word else "", style))
     header = _head(spec)
-    medians = Column(header, [_median_cell(row, spec) for row in rows], drop_priority=1)
     against = f"{f'{header} ' if comparison.points else ''}vs {comparison.reference}"
-    if layout.compact:
-        return [medians, Column(against, both)]
-    return [medians, Column(against, ratios), Column("verdict", verdicts, left=True)]
+    return [
+        Column(header, [_median_cell(row, spec) for row in rows], drop_priority=1),
+        Column(against, ratios),
+        Column("verdict", verdicts, left=True, short=None),
+    ]
 
 
 def _head(spec: MetricSpec) -> str:
     return {PEAK_MEMORY: "peak", TIME: "time"}.get(spec.key, spec.name)
-
-
-def _median_heads(comparison: Comparison) -> set[str]:
-    return {_head(spec) for spec in comparison.metrics if spec.judged}
 
 
 def _median_cell(row: Row, spec: MetricSpec) -> Cell:
@@ -266,26 +246,7 @@ def _median_cell(row: Row, spec: MetricSpec) -> Cell:
     return Cell("-" if summary is None else quantity(summary.median, spec.unit))
 
 
-def legend(rows: Sequence[Row], layout: Layout) -> list[str]:
-    summaries = [summary for row in rows for summary in row.metrics.values()]
-    lines = []
-    if any(s.rounds_more is not None for s in summaries):
-        word = "?" if layout.compact else "unresolved"
-        lines.append(f"{word} +N: about N more rounds would resolve it")
-    elif layout.compact and any(s.verdict is Verdict.UNRESOLVED for s in summaries):
-        lines.append("?: unresolved")
-    return lines
-
-
 SIGNS = {Verdict.EQUAL: " =", Verdict.UNRESOLVED: " ?"}
-
-
-def point_tables(comparison: Comparison) -> list[tuple[str, list[Column]]]:
-    """For a sweep, a table for each metric: allocators by points."""
-    return [
-        (_point_title(comparison, spec), point_columns(comparison, spec))
-        for spec in point_metrics(comparison)
-    ]
 
 
 def point_metrics(comparison: Comparison) -> list[MetricSpec]:
@@ -307,6 +268,7 @@ def _point_title(comparison: Comparison, spec: MetricSpec) -> str:
 
 
 def point_columns(comparison: Comparison, spec: MetricSpec) -> list[Column]:
+    """For a sweep: allocators by points."""
     names = [row.allocator for row in comparison.analysis.rows]
     titles = [Cell(full_name(comparison.allocator(name))) for name in names]
     columns = [Column("allocator", titles, left=True)]
@@ -341,9 +303,8 @@ def kind_lines(comparison: Comparison) -> list[str]:
     lines = [f"by kind of machine ({comparison.metric(key).name} vs {comparison.reference}):"]
     verdicts: dict[str, set[Verdict]] = {}
     for kind in comparison.kinds:
-        lines.append(
-            f"  {kind.name}: {counted(kind.workers, 'worker')}, {rounds(kind.analysis.rounds)}"
-        )
+        extent = f"{counted(kind.workers, 'worker')}, {rounds(kind.analysis.rounds)}"
+        lines.append(f"  {kind.name}: {extent}")
         for row in kind.analysis.rows:
             summary = row.metrics.get(key)
             if summary is None or summary.ratio is None or summary.verdict is None:
@@ -353,9 +314,8 @@ def kind_lines(comparison: Comparison) -> list[str]:
             verdicts.setdefault(row.allocator, set()).add(summary.verdict)
     apart = [name for name, found in verdicts.items() if {Verdict.BETTER, Verdict.WORSE} <= found]
     if apart:
-        lines.append(
-            f"  THE MACHINES DISAGREE about {names(apart)}: trust those that you will deploy on"
-        )
+        whom = "trust those that you will deploy on"
+        lines.append(f"  THE MACHINES DISAGREE about {names(apart)}: {whom}")
     return lines
 
 
@@ -407,7 +367,7 @@ def verdict_lines(comparison: Comparison) -> list[tuple[str, str]]:
     for key in comparison.analysis.leaders:
         others = "fewest" if comparison.metric(key).unit == "count" else "best"
         label = {TIME: "fastest", PEAK_MEMORY: "smallest"}.get(key, others)
-        if key == TIME and comparison.analysis.primary_metric == CUSTOM:
+        if key == TIME and comparison.analysis.primary_metric == metrics.CUSTOM:
             label = "quickest"
         lines.append((label, _leader_sentence(comparison, comparison.metric(key))))
     if front := _front_sentence(comparison):
@@ -467,8 +427,7 @@ def _front_sentence(comparison: Comparison) -> str | None:
 
 
 def use_it(comparison: Comparison) -> str:
-    name = comparison.analysis.recommended
-    assert name is not None
+    name = comparison.analysis.recommended or comparison.reference
     return under(comparison.allocator(name), shlex.join(comparison.command))
 
 
@@ -484,10 +443,3 @@ def under(
         return f"{words}LD_PRELOAD={shlex.quote(info.path)} {command}"
     allocator = shlex.quote(f"{info.name}={info.path}")
     return f"{words}tsmalloc run --allocator {allocator} {shlex.quote(info.name)} -- {command}"
-
-
-def reported_columns(reported: Reported) -> list[Column]:
-    return [
-        Column(head, [Cell(str(row[index])) for row in reported.rows], left=index == 0)
-        for index, head in enumerate(reported.columns)
-    ]

@@ -22,26 +22,31 @@ from tsmlab.machine import Machine
 from tsmlab.stats import Verdict
 
 Results = TypeVar("Results")
-Content = TypeVar("Content")
 
 PIPE_WIDTH = 120
+# Spaces between the columns of a table, and of one that is too wide with these.
+GAP = 2
+NARROW_GAP = 1
 STYLES = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.UNRESOLVED: "yellow"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """style: a colour of the terminal, or a style of pages. hint: the tooltip."""
+    """style: a colour of the terminal, or a style of pages. hint: the tooltip. short: the text in a
+    compact table, if it differs."""
 
     text: str
     style: str = ""
     hint: str = ""
+    short: str | None = None
 
 
 @dataclass(frozen=True)
 class Column:
     """A column; those with a drop_priority are dropped if the terminal is too narrow, the highest
     first. A header may have several lines. joined: a folded table keeps it next to the column
-    before."""
+    before. short: the header in a compact table, if it differs; None leaves the column out
+    there."""
 
     header: str
     cells: Sequence[Cell] = ()
@@ -49,6 +54,7 @@ class Column:
     drop_priority: int = 0
     joined: bool = False
     hint: str = ""
+    short: str | None = ""
 
     @property
     def width(self) -> int:
@@ -70,16 +76,8 @@ def columns_of(
     ]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How tightly to set the table. Compact: no versions, and shorter words."""
-
-    compact: bool
-    gap: int
-
-
-ROOMY = Layout(compact=False, gap=2)
-COMPACT = Layout(compact=True, gap=1)
+def rows_of(columns: Sequence[Column]) -> Iterator[tuple[Cell, ...]]:
+    return zip(*(column.cells for column in columns), strict=True)
 
 
 def stdout_width() -> int:
@@ -91,29 +89,33 @@ def stdout_width() -> int:
     return int(columns) if columns.isdigit() and int(columns) > 0 else PIPE_WIDTH
 
 
-def table_width(columns: Sequence[Column], layout: Layout) -> int:
-    return sum(column.width for column in columns) + layout.gap * (len(columns) - 1)
+def table_width(columns: Sequence[Column], gap: int = GAP) -> int:
+    return sum(column.width for column in columns) + gap * (len(columns) - 1)
 
 
-def narrowed(columns: Sequence[Column], layout: Layout, width: int) -> list[Column]:
+def narrowed(columns: Sequence[Column], gap: int, width: int) -> list[Column]:
     """Drops columns by drop_priority until it fits."""
     kept = list(columns)
-    while table_width(kept, layout) > width and any(column.drop_priority for column in kept):
+    while table_width(kept, gap) > width and any(column.drop_priority for column in kept):
         kept.remove(max(kept, key=lambda column: column.drop_priority))
     return kept
 
 
-def fitted(
-    columns_in: Callable[[Layout], Sequence[Column]], width: int
-) -> tuple[list[Column], Layout]:
-    """The roomiest table that fits; the narrowest one if none does."""
-    if table_width(roomy := list(columns_in(ROOMY)), ROOMY) <= width:
-        return roomy, ROOMY
-    return narrowed(columns_in(COMPACT), COMPACT, width), COMPACT
+def compact(columns: Sequence[Column]) -> list[Column]:
+    """The same table in short forms."""
+    return [
+        replace(
+            column,
+            header=column.short or column.header,
+            cells=[c if c.short is None else replace(c, text=c.short) for c in column.cells],
+        )
+        for column in columns
+        if column.short is not None
+    ]
 
 
-def rich_table(columns: Sequence[Column], layout: Layout) -> Table:
-    table = Table(box=None, padding=(0, layout.gap, 0, 0), pad_edge=False, header_style="bold")
+def rich_table(columns: Sequence[Column], gap: int) -> Table:
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(
             Text(column.header),
@@ -121,23 +123,15 @@ def rich_table(columns: Sequence[Column], layout: Layout) -> Table:
             no_wrap=True,
             overflow="ellipsis",
         )
-    for cells in zip(*(column.cells for column in columns), strict=True):
+    for cells in rows_of(columns):
         table.add_row(*(Text(cell.text, style=cell.style) for cell in cells))
     return table
 
 
-def plain_text(columns: Sequence[Column], layout: Layout = ROOMY) -> str:
-    sheet = Sheet(table_width(columns, layout))
-    sheet.table(columns, layout)
+def plain_text(columns: Sequence[Column]) -> str:
+    sheet = Sheet(table_width(columns))
+    sheet.table(columns)
     return "".join(f"{line.rstrip()}\n" for line in sheet.text.splitlines())
-
-
-Rows = Callable[[Layout], Sequence[Column]]
-
-
-def fixed(content: Sequence[Content]) -> Callable[[Layout], Sequence[Content]]:
-    """A block's table or notes that are the same in every layout."""
-    return lambda _: content
 
 
 @dataclass(frozen=True)
@@ -145,16 +139,18 @@ class Block:
     """A part of a report: a title, lines, a table with notes below it, failures, and labelled
     sentences.
 
-    style: of the lines; "bold" ones, which are the answer, are wrapped, "dim" ones cut. cut: also
-    cut the table if it is too wide in any layout; it is folded if `folded` is set. where: "text"
-    blocks are not on pages, which say it elsewhere; "document" blocks are not on terminals;
+    style: of the lines; "bold" ones, which are the answer, are wrapped, "dim" ones cut, and "code"
+    ones are command lines on pages. short_notes: those below a compact table, if they differ. cut:
+    also cut the table if it is too wide even if compact; it is folded if `folded` is set. where:
+    "text" blocks are not on pages, which say it elsewhere; "document" blocks are not on terminals;
     "markdown" blocks are on neither.
     """
 
     title: str = ""
     lines: Sequence[str] = ()
-    table: Rows | None = None
-    notes: Callable[[Layout], Sequence[str]] = lambda _: ()
+    table: Sequence[Column] = ()
+    notes: Sequence[str] = ()
+    short_notes: Sequence[str] = ()
     fails: Sequence[str] = ()
     labelled: Sequence[tuple[str, str]] = ()
     style: str = ""
@@ -188,8 +184,8 @@ def markdown_of(blocks: Iterable[Block]) -> list[str]:
         own = [f"**{block.title}**", ""] if block.title else []
         own += [*(f"- {line}" for line in items), ""] if items else []
         if block.table:
-            own += [*markdown_table(block.table(ROOMY)), ""]
-        rest = [f"- {line.strip()}" for line in (*block.notes(ROOMY), *block.fails)]
+            own += [*markdown_table(block.table), ""]
+        rest = [f"- {line.strip()}" for line in (*block.notes, *block.fails)]
         rest += [
             f"- **{label}** {f'`{text}`' if label in COMMANDS else text}"
             for label, text in block.labelled
@@ -210,11 +206,10 @@ class Sheet:
             file=self._file, width=width, force_terminal=colours, highlight=False
         )
 
-    def write_lines(self, *lines: str | Text, style: str = "", **options: Any) -> None:
+    def write_lines(self, *lines: str, style: str = "", **options: Any) -> None:
         """Lines are not wrapped, unless rich is told to."""
         for line in lines:
-            text = Text(line, style=style) if isinstance(line, str) else line
-            self._console.print(text, **(options or {"soft_wrap": True}))
+            self._console.print(Text(line, style=style), **(options or {"soft_wrap": True}))
 
     def gap(self) -> None:
         self._console.print()
@@ -227,30 +222,31 @@ class Sheet:
         if block.title:
             self.write_lines(block.title, style="bold", soft_wrap=False)
         self.write_lines(*block.lines, style=block.style, **print_options.get(block.style, {}))
-        if block.table:
-            # A pipe gets the whole table at its full width.
-            room = self.width if self.colours or block.cut else sys.maxsize
-            columns, layout = fitted(block.table, room)
-            if block.folded:
-                for part in folded(block.table(ROOMY), self.width):
-                    self.table(part)
-            else:
-                self.table(columns, layout, may_be_cut=block.cut)
-            self.write_lines(*block.notes(layout), style="dim", **print_options["dim"])
+        notes = block.notes
+        # A pipe gets the whole table at its full width.
+        room = self.width if self.colours or block.cut else sys.maxsize
+        if block.folded:
+            for part in folded(block.table, self.width):
+                self.table(part)
+        elif table_width(block.table) <= room:
+            self.table(block.table, may_be_cut=block.cut)
         else:
-            self.write_lines(*block.notes(ROOMY), style="dim")
+            columns = narrowed(compact(block.table), NARROW_GAP, room)
+            self.table(columns, NARROW_GAP, may_be_cut=block.cut)
+            notes = block.short_notes or notes
+        self.write_lines(*notes, style="dim", **print_options["dim"])
         self.write_lines(*block.fails, style="red")
         indent = max([LABEL_WIDTH, *(len(label) + 2 for label, _ in block.labelled)])
         for label, text in block.labelled:
             self.write_lines(_hanging(label, text, self.width, indent))
 
-    def table(
-        self, columns: Sequence[Column], layout: Layout = ROOMY, may_be_cut: bool = False
-    ) -> None:
+    def table(self, columns: Sequence[Column], gap: int = GAP, may_be_cut: bool = False) -> None:
         """At full width: a wrapped line can be read, a cut one cannot."""
+        if not columns:
+            return
         if not may_be_cut:
-            self._console.width = max(self.width, table_width(columns, layout))
-        self._console.print(rich_table(columns, layout))
+            self._console.width = max(self.width, table_width(columns, gap))
+        self._console.print(rich_table(columns, gap))
         self._console.width = self.width
 
     @property
@@ -281,7 +277,7 @@ def folded(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
         groups[-1:] = [[*groups[-1], column]] if column.joined else [*groups[-1:], [column]]
     part = [first]
     for group in groups:
-        if len(part) > 1 and table_width([*part, *group], ROOMY) > width:
+        if len(part) > 1 and table_width([*part, *group]) > width:
             yield part
             part = [first]
         part += group
@@ -296,8 +292,7 @@ def for_stdout(report: Callable[[Results, int, bool], str], results: Results) ->
 def markdown_table(columns: Sequence[Column]) -> list[str]:
     lines = [_markdown_line([" ".join(column.header.splitlines()) for column in columns])]
     lines.append("|" + "|".join(" :-- " if c.left else " --: " for c in columns) + "|")
-    table = zip(*(column.cells for column in columns), strict=True)
-    return lines + [_markdown_line([cell.text for cell in cells]) for cells in table]
+    return lines + [_markdown_line([cell.text for cell in cells]) for cells in rows_of(columns)]
 
 
 def _markdown_line(cells: Sequence[str]) -> str:

@@ -38,8 +38,12 @@ def report(study: Study, width: int, colours: bool = False) -> str:
 
 
 def markdown(study: Study) -> str:
+    """With warnings, the machine and the time."""
     title = gate_text.title(study.gate, study.failed_rows) if study.gate else ""
-    return title + render.document(blocks(study), study.warnings, study.machine, study.created)
+    lines = tables.markdown_of(blocks(study))
+    lines += [f"- *warning* {t.symptom}. {t.cause}. {t.remedy}." for t in study.warnings]
+    lines += ["", tables.measured_on(study.machine, study.created)]
+    return title + "\n".join(lines) + "\n"
 
 
 def to_csv(study: Study) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tsmlab.render import full_name, under
 from tsmlab.stats import Verdict
 from tsmlab.study import Step, Study, Tune, TuneRow, given
-from tsmlab.tables import STYLES, Block, Cell, Column, fixed
+from tsmlab.tables import STYLES, Block, Cell, Column
 from tsmlab.wording import change_in_full, counted, names, quantity_or, rounds, share
 
 FATE_STYLES = {"best": "green", "failed": "red"}
@@ -19,14 +19,14 @@ def blocks(study: Study) -> Iterator[Block]:
     for step in tune.steps:
         yield Block(
             title(step),
-            table=fixed(race_table(step)),
-            notes=fixed(list(tested(step))),
-            fails=list(failures(step)),
+            table=race_table(step),
+            notes=list(tested(step)),
+            fails=[f"FAILED {each.change}: {each.failure}" for each in step.raced if each.failure],
         )
     if tune.settings:
         yield Block(
             f"{' '.join(tune.settings)} against the default, in fresh rounds",
-            table=fixed(verdict_table(tune.rows)),
+            table=verdict_table(tune.rows),
             labelled=[("use it", line(tune))],
         )
 
@@ -74,12 +74,6 @@ def race_table(step: Step) -> list[Column]:
 
 def _name(key: str) -> str:
     return key.removesuffix("_seconds").removesuffix("_bytes").replace("_", " ")
-
-
-def failures(step: Step) -> Iterator[str]:
-    for each in step.raced:
-        if each.failure is not None:
-            yield f"FAILED {each.change}: {each.failure}"
 
 
 def tested(step: Step) -> Iterator[str]:

@@ -66,15 +66,14 @@ def _few_rounds(comparison: Comparison) -> Iterator[ResultWarning]:
         "budget": f"the program runs long for a budget of {budget:g} s",
         "interrupted": "the comparison was interrupted",
     }
+    remedies = {"runs": f"-r {MIN_ROUNDS} or more", "interrupted": "continue with --resume"}
+    more = f"more time (--time-budget, or -m {MIN_ROUNDS} to insist), or fewer allocators (-a)"
+    effect = "the intervals are wide" if rounds > 1 else "there are no intervals"
     yield ResultWarning(
         "few-rounds",
-        f"only {rounds} of at least {MIN_ROUNDS} rounds: "
-        + ("the intervals are wide" if rounds > 1 else "there are no intervals"),
+        f"only {rounds} of at least {MIN_ROUNDS} rounds: {effect}",
         causes.get(stop.reason, stop.text),
-        {"runs": f"-r {MIN_ROUNDS} or more", "interrupted": "continue with --resume"}.get(
-            stop.reason,
-            f"more time (--time-budget, or -m {MIN_ROUNDS} to insist), or fewer allocators (-a)",
-        ),
+        remedies.get(stop.reason, more),
     )
 
 

@@ -18,15 +18,11 @@ from tsmlab.traces.analysis import analyse
 @click.command("analyze")
 @image_option
 @option("--json", "Print JSON instead of tables.", "as_json")
-@option("--report DIR", "Write a report with figures into this directory.", "directory", type=FILE)
+@option("--report DIR", "Write a report with figures into this directory.", "directory")
 @option("-f --force", "Write into a --report directory that is not empty.")
 @click.argument("trace", metavar="TRACE", type=FILE)
 def command(
-    trace: Path,
-    image: int | None,
-    as_json: bool,
-    directory: Path | None,
-    force: bool,
+    trace: Path, image: int | None, as_json: bool, directory: Path | None, force: bool
 ) -> None:
     """Show what the program recorded in TRACE did with its memory.
 

@@ -33,6 +33,7 @@ from tsmlab.workloads import Workload
 @option(
     "--suite FILE",
     "Run other workloads: a file, or `scaling` (1 to 16 threads).",
+    type=str,
     default="workloads",
     show_default=False,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tsmlab import allocators as known
-from tsmlab import counting
+from tsmlab import counting, schedule
 from tsmlab.commands import parameters
 from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
@@ -17,15 +17,7 @@ from tsmlab.errors import EXIT_OK, UserError
 from tsmlab.metrics import BUILT_IN
 from tsmlab.render import full_name
 from tsmlab.results import AllocatorInfo
-from tsmlab.schedule import (
-    MAX_ROUNDS,
-    MIN_ROUNDS,
-    MIN_ROUNDS_BUDGET_SECONDS,
-    TIME_BUDGET_SECONDS,
-    StopRule,
-    entries_for,
-    round_order,
-)
+from tsmlab.schedule import StopRule
 from tsmlab.study import study_of
 from tsmlab.sweep import points_of
 from tsmlab.trial import SERIES_POINTS
@@ -47,20 +39,15 @@ ROUNDS = parameters.whole_number(1)
 )
 @option(
     "-m --min-runs N",
-    f"At least N rounds, even beyond the time budget. [default: {MIN_ROUNDS}, if they fit]",
+    "At least N rounds, even beyond the time budget. [default: "
+    f"{schedule.MIN_ROUNDS}, if they fit]",
     type=ROUNDS,
 )
-@option(
-    "-w --warmup N",
-    "Unmeasured rounds to run first.",
-    type=parameters.whole_number(0),
-    default=WARMUP_ROUNDS,
-    show_default=True,
-)
+@option("-w --warmup N", "Unmeasured rounds to run first.", default=WARMUP_ROUNDS)
 @parameters.time_budget_option(
     "Start no round that would end later than this. "
-    f"[default: {TIME_BUDGET_SECONDS:g}s, and {MIN_ROUNDS_BUDGET_SECONDS:g}s for the first "
-    f"{MIN_ROUNDS} rounds; for each point of a sweep]"
+    f"[default: {schedule.TIME_BUDGET_SECONDS:g}s, and {schedule.MIN_ROUNDS_BUDGET_SECONDS:g}s "
+    f"for the first {schedule.MIN_ROUNDS} rounds; for each point of a sweep]"
 )
 @parameters.timeout_option("20 times the reference's time, at least 10 s")
 @parameters.seed_option
@@ -142,10 +129,11 @@ def _options(program: Sequence[str], params: dict[str, Any], counters: Counters 
 def describe_plan(options: Options) -> str:
     """The plan as text, a line for each decision."""
     program = options.program
+    same = ", and the same output as the reference, if that does not vary"
     lines = [
         ("command", shlex.join(program.command)),
         ("input", str(program.stdin)),
-        ("success", f"exit status {program.expected_exit}{_output_rule(options)}"),
+        ("success", f"exit status {program.expected_exit}{same if options.check_output else ''}"),
         ("reference", f"{options.reference.name}, run twice in each round"),
         ("warm-up", f"{rounds(options.warmup_rounds)}, not measured"),
         ("rounds", _stop_rule(options)),
@@ -166,17 +154,11 @@ def describe_plan(options: Options) -> str:
         info = AllocatorInfo.of(allocator)
         lines.append(("allocator", f"{full_name(info)}  {info.path or '(nothing preloaded)'}"))
     points = points_of(options.parameters)
-    entries = entries_for(options.allocators, options.reference, points)
-    order = round_order(entries, options.seed, "measured", 1)
+    entries = schedule.entries_for(options.allocators, options.reference, points)
+    order = schedule.round_order(entries, options.seed, "measured", 1)
     between = ", " if options.parameters else " "
     lines.append(("round 1", between.join(entry.label for entry in order)))
     return "\n".join(f"{label:<11}{text}" for label, text in lines)
-
-
-def _output_rule(options: Options) -> str:
-    if not options.check_output:
-        return ""
-    return ", and the same output as the reference, if that does not vary"
 
 
 def _rule(params: dict[str, Any], counters: Counters | None, points: int) -> StopRule:
@@ -191,10 +173,10 @@ def _rule(params: dict[str, Any], counters: Counters | None, points: int) -> Sto
     if asked:
         return StopRule.fixed_rounds(asked, budget)
     return StopRule(
-        min_rounds=asked_min or MIN_ROUNDS,
-        max_rounds=max(MAX_ROUNDS, asked_min or 0),
-        time_budget_seconds=budget or points * TIME_BUDGET_SECONDS,
-        min_rounds_budget_seconds=0.0 if budget else points * MIN_ROUNDS_BUDGET_SECONDS,
+        min_rounds=asked_min or schedule.MIN_ROUNDS,
+        max_rounds=max(schedule.MAX_ROUNDS, asked_min or 0),
+        time_budget_seconds=budget or points * schedule.TIME_BUDGET_SECONDS,
+        min_rounds_budget_seconds=0.0 if budget else points * schedule.MIN_ROUNDS_BUDGET_SECONDS,
         min_is_firm=asked_min is not None,
     )
 

@@ -10,7 +10,7 @@ import click
 
 from tsmlab import allocators as known
 from tsmlab.allocators import Allocator
-from tsmlab.commands.parameters import duration, option
+from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import let_termination_interrupt
 from tsmlab.doctor import Diagnosis, Proof, diagnose
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, print_error
@@ -36,9 +36,7 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "fatal": "red"}
     "--timeout TIME",
     "Stop the program after this time; a server is judged by its calls until then.",
     "timeout_seconds",
-    type=duration,
     default="10s",
-    show_default=True,
 )
 @option("--json", "Print JSON.", "as_json")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -88,10 +86,8 @@ def chosen(wanted: Sequence[str]) -> list[Allocator]:
 def show(diagnosis: Diagnosis) -> None:
     click.echo(shlex.join(diagnosis.command))
     for finding in diagnosis.findings:
-        click.echo(
-            f"  {click.style(MARKS[finding.severity], COLOURS[finding.severity])}  ", nl=False
-        )
-        click.echo(finding.message)
+        mark = click.style(MARKS[finding.severity], COLOURS[finding.severity])
+        click.echo(f"  {mark}  {finding.message}")
         if finding.remedy:
             click.echo(f"           {finding.remedy}")
     for proof in diagnosis.proofs:

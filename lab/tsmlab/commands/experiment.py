@@ -107,7 +107,8 @@ def run_command(dry_run: bool, **params: Any) -> int:
     notes: list[str] = []
     options = _options(params, notes)
     if dry_run:
-        click.echo(_described(options), nl=False)
+        last = f"{_summary(options.plans)}; seed {options.seed}"
+        click.echo("\n\n".join([*map(_described, options.plans), last]))
         return EXIT_OK
     notes.append(f"{_summary(options.plans)}, with the files' own settings")
     if not params["no_causes"] and (missing := strace.refusal()):
@@ -183,12 +184,7 @@ def _summary(plans: Sequence[Plan]) -> str:
     return f"{wording.counted(len(plans), 'experiment')}, {runs:,} runs, about {time}"
 
 
-def _described(options: Options) -> str:
-    last = f"{_summary(options.plans)}; seed {options.seed}"
-    return "\n\n".join([*map(_block, options.plans), last]) + "\n"
-
-
-def _block(each: Plan) -> str:
+def _described(each: Plan) -> str:
     definition = each.definition
     values = [f"{p.name} {' '.join(map(str, p.values))}" for p in definition.parameters]
     where = [describe(each.points[point]) or "the one point" for point in each.causes_points]

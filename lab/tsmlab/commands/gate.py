@@ -12,7 +12,7 @@ from tsmlab import allocators as known
 from tsmlab import counting, machine
 from tsmlab import gate as flow
 from tsmlab.commands import parameters
-from tsmlab.commands.parameters import FILE, NO_LIMIT, option
+from tsmlab.commands.parameters import NO_LIMIT, option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.counting import ROUNDS, Counters
 from tsmlab.doctor import diagnose
@@ -39,12 +39,10 @@ def limit_options(command: parameters.Command) -> parameters.Command:
         "max_calls": "Allowed increase in system calls, with --deterministic. [default: none]",
         "max_faults": "Allowed increase in page faults. [default: none]",
     }
-    options = (
-        click.option(
-            f"--{n.replace('_', '-')}", n, type=parameters.limit, metavar="PERCENT", help=text
-        )
-        for n, text in help_texts.items()
-    )
+    options = [
+        option(f"--{name.replace('_', '-')} PERCENT", text, type=parameters.limit)
+        for name, text in help_texts.items()
+    ]
     return parameters.all_of(*options)(command)
 
 
@@ -60,17 +58,9 @@ def limit_options(command: parameters.Command) -> parameters.Command:
     "The baseline's allocator; without --against, the baseline is the same program under this "
     "allocator. [default: the one given with -a]",
 )
+@option("--baseline FILE", "The baseline: a file that an earlier gate wrote with --export-json.")
 @option(
-    "--baseline FILE",
-    "The baseline: a file that an earlier gate wrote with --export-json.",
-    type=FILE,
-)
-@option(
-    "-a --allocator-name NAME",
-    "The allocator to run the program under.",
-    "under",
-    default="glibc",
-    show_default=True,
+    "-a --allocator-name NAME", "The allocator to run the program under.", "under", default="glibc"
 )
 @parameters.extra_option
 @parameters.deterministic_option
@@ -86,8 +76,8 @@ def limit_options(command: parameters.Command) -> parameters.Command:
 @parameters.expect_exit_option
 @parameters.seed_option
 @parameters.study_options
-@option("--export-junit FILE", "Write the verdicts as JUnit test cases.", type=FILE)
-@option("--export-sarif FILE", "Write the verdicts as SARIF findings.", type=FILE)
+@option("--export-junit FILE", "Write the verdicts as JUnit test cases.")
+@option("--export-sarif FILE", "Write the verdicts as SARIF findings.")
 @resume_option
 @click.argument("program", metavar="PROGRAM...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(program: Sequence[str], strict: bool, **params: Any) -> int:

@@ -22,7 +22,6 @@ from tsmlab.export import Target
 from tsmlab.metrics import parse_all
 from tsmlab.records import write_atomically
 from tsmlab.results import ResultWarning
-from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.sweep import Parameter
 from tsmlab.trial import Program
 
@@ -106,16 +105,6 @@ def processors(value: str) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def option(spec: str, help_text: str, name: str = "", **more: Any) -> Callable[[Command], Command]:
-    """An option as its help shows it: `-o --output FILE`; without a metavar it is a flag. name: the
-    parameter's name."""
-    words = spec.split()
-    dashed = [word for word in words if word.startswith("-")]
-    metavar = " ".join(words[len(dashed) :])
-    more |= {"metavar": metavar} if metavar else {"is_flag": True}
-    return click.option(*dashed, *filter(None, [name]), help=help_text, **more)
-
-
 class _File(click.Path):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value == "":
@@ -126,6 +115,30 @@ class _File(click.Path):
 
 
 FILE = _File(path_type=Path)
+
+
+# The type of an option by its metavar.
+TYPES: dict[str, Any] = {
+    "TIME": duration,
+    "PERCENT": percentage,
+    "N": whole_number(0),
+    "FILE": FILE,
+    "DIR": click.Path(path_type=Path),
+}
+
+
+def option(spec: str, help_text: str, name: str = "", **more: Any) -> Callable[[Command], Command]:
+    """An option as its help shows it: `-o --output FILE`; without a metavar it is a flag. name: the
+    parameter's name. A default is shown unless help_text has it."""
+    words = spec.split()
+    dashed = [word for word in words if word.startswith("-")]
+    metavar = " ".join(words[len(dashed) :])
+    if metavar:
+        shown = more.get("default") is not None and "[default:" not in help_text
+        more = {"metavar": metavar, "type": TYPES.get(metavar), "show_default": shown} | more
+    else:
+        more["is_flag"] = True
+    return click.option(*dashed, *filter(None, [name]), help=help_text, **more)
 
 
 def allocators_option(
@@ -151,10 +164,7 @@ extra_option = option(
 
 
 reference_option = option(
-    "--reference NAME",
-    "The allocator that all others are compared with.",
-    default="glibc",
-    show_default=True,
+    "--reference NAME", "The allocator that all others are compared with.", default="glibc"
 )
 
 
@@ -163,27 +173,13 @@ def rounds_option(
 ) -> Callable[[Command], Command]:
     """-r: how many rounds, at least `minimum`; help_text describes a default that is not a
     number."""
-    return option(
-        "-r --rounds N",
-        help_text,
-        type=whole_number(minimum),
-        default=default,
-        show_default=default is not None,
-    )
+    return option("-r --rounds N", help_text, type=whole_number(minimum), default=default)
 
 
 def time_budget_option(
     help_text: str, default: float | None = None
 ) -> Callable[[Command], Command]:
-    return option(
-        "--time-budget TIME", help_text, "time_budget_seconds", type=duration, default=default
-    )
-
-
-trace_budget_option = time_budget_option(
-    "For each trace: start no round that would end later than this. [default: 120s]",
-    TIME_BUDGET_SECONDS,
-)
+    return option("--time-budget TIME", help_text, "time_budget_seconds", default=default)
 
 
 def timeout_option(default: str) -> Callable[[Command], Command]:
@@ -191,14 +187,11 @@ def timeout_option(default: str) -> Callable[[Command], Command]:
         "--timeout TIME",
         f"A run that takes longer counts as failed. [default: {default}]",
         "timeout_seconds",
-        type=duration,
     )
 
 
 seed_option = option(
-    "--seed N",
-    "Repeat the random order of an earlier run. [default: random, and printed]",
-    type=whole_number(0),
+    "--seed N", "Repeat the random order of an earlier run. [default: random, and printed]"
 )
 
 
@@ -207,52 +200,29 @@ def options_of(kind: type[T], params: Mapping[str, Any], **overrides: Any) -> T:
     names; with a random seed if none was given."""
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     same = {name: params[name] for name in names if name in params}
-    if params["seed"] is None:
+    if same.get("seed", 0) is None:
         same["seed"] = random.SystemRandom().randrange(1_000_000)
     return kind(**(same | overrides))
 
 
 image_option = option(
-    "--image N",
-    "Which program image of the trace to use. [default: the one with the most events]",
-    type=whole_number(0),
-)
-touch_option = option(
-    "--touch HOW",
-    "What to write in each object: nothing (none), its first byte (first), a byte of each page "
-    "(page), or every byte (all).",
-    type=click.Choice(["none", "first", "page", "all"]),
-    default="page",
-    show_default=True,
+    "--image N", "Which program image of the trace to use. [default: the one with the most events]"
 )
 ignore_failure_option = option(
     "-i --ignore-failure", "Exit with 0 even if the program failed under an allocator."
 )
 expect_exit_option = option(
-    "--expect-exit N",
-    "The exit status that means success.",
-    "expected_exit",
-    type=whole_number(0),
-    default=0,
-    show_default=True,
+    "--expect-exit N", "The exit status that means success.", "expected_exit", default=0
 )
 margin_option = option(
-    "--margin PERCENT",
-    "Treat differences smaller than this as equal.",
-    type=percentage,
-    default="1%",
-    show_default=True,
+    "--margin PERCENT", "Treat differences smaller than this as equal.", default="1%"
 )
 deterministic_option = option(
     "--deterministic",
     "Instead of time, judge by counts that are immune to machine noise: instructions and cache "
     "misses (valgrind), system calls (strace) and peak memory.",
 )
-report_option = option(
-    "--report DIR",
-    "Write a report with figures into this directory.",
-    type=click.Path(path_type=Path),
-)
+report_option = option("--report DIR", "Write a report with figures into this directory.")
 
 
 def all_of(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -403,9 +373,9 @@ def _script(words: Sequence[str]) -> Path | None:
 
 # The files to export to, and what to print.
 output_options = all_of(
-    option("--export-json FILE", "Write everything, including raw samples.", type=FILE),
-    option("--export-csv FILE", "Write one line for each run.", type=FILE),
-    option("--export-markdown FILE", "Write the table and verdict.", type=FILE),
+    option("--export-json FILE", "Write everything, including raw samples."),
+    option("--export-csv FILE", "Write one line for each run."),
+    option("--export-markdown FILE", "Write the table and verdict."),
     option("-f --force", "Overwrite files; write into a --report directory that is not empty."),
     option("--json", "Print JSON instead of the table.", "as_json"),
     option("-q --quiet", "Print no progress, notes or warnings."),

@@ -62,16 +62,14 @@ type_option = _choice(
 library_option = option(
     "--library", "Also show frames inside the C, C++ and Rust standard libraries.", "whole"
 )
-top_option = option(
-    "--top N", "Print at most N rows.", type=whole_number(1), default=TOP, show_default=True
-)
+top_option = option("--top N", "Print at most N rows.", type=whole_number(1), default=TOP)
 json_option = option("--json", "Print JSON instead.", "as_json")
 # These are the fields of ReportOptions; some verbs lack the first ones.
 stack_options = all_of(library_option, top_option, json_option)
 report_options = all_of(by_option, type_option, stack_options)
 frame_options = all_of(type_option, library_option)
 force_option = option("-f --force", "Overwrite the file.")
-output_option = option("-o --output FILE", "The file to write.", type=FILE, required=True)
+output_option = option("-o --output FILE", "The file to write.", required=True)
 
 
 # --- the verb without a subcommand: a process, or a program ---------------------------------------
@@ -134,8 +132,7 @@ class Verbs(Group):
             verb = f"-- {word}" if os.access(word, os.X_OK) else f"show {word}"
             remedy = f"Did you mean {ctx.command_path} {verb}?"
         raise UserError(
-            f"unknown verb `profile {word}`.",
-            f"{remedy}\nVerbs: {', '.join(self.commands)}.",
+            f"unknown verb `profile {word}`.", f"{remedy}\nVerbs: {', '.join(self.commands)}."
         )
 
 
@@ -394,7 +391,9 @@ def symbolize(file: Path, output: Path, force: bool) -> None:
 @command.command("run", context_settings={"allow_interspersed_args": False})
 @option("--interval BYTES", "Mean number of bytes between samples. [default: the library's]")
 @option(
-    "-o --output FILE", "Keep the profile; with a trailing slash (DIR/), those of all processes."
+    "-o --output FILE",
+    "Keep the profile; with a trailing slash (DIR/), those of all processes.",
+    type=str,
 )
 @force_option
 @option("--peak", "Show what was live at the peak, not at exit.", "is_peak")

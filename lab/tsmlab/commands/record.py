@@ -10,41 +10,27 @@ from pathlib import Path
 
 import click
 
-from tsmlab import allocators
-from tsmlab.commands.parameters import (
-    FILE,
-    command_line,
-    duration,
-    extra_option,
-    input_option,
-    option,
-    whole_number,
-)
+from tsmlab import allocators, export
+from tsmlab.commands import parameters
+from tsmlab.commands.parameters import option, whole_number
 from tsmlab.commands.studies import let_termination_interrupt
+from tsmlab.doctor import diagnose
 from tsmlab.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
-from tsmlab.traces import recording as traces
-from tsmlab.traces.recording import Recording, Request
+from tsmlab.traces import files, recording
+from tsmlab.traces.recording import Recording
 
 MAX_RING_MIB = 256
 
 
 @click.command("record", context_settings={"allow_interspersed_args": False})
-@option("-o --output FILE", "[default: PROGRAM.tstrace]", type=FILE)
+@option("-o --output FILE", "[default: PROGRAM.tstrace]")
 @option("-f --force", "Overwrite the file.")
+@option("-a --allocators NAME", "The allocator to run the program under.", "name", default="glibc")
+@parameters.extra_option
 @option(
-    "-a --allocators NAME",
-    "The allocator to run the program under.",
-    "name",
-    default="glibc",
-    show_default=True,
+    "--timeout TIME", "Stop the program after this time; the trace holds what it did until then."
 )
-@extra_option
-@option(
-    "--timeout TIME",
-    "Stop the program after this time; the trace holds what it did until then.",
-    type=duration,
-)
-@input_option("this command's")
+@parameters.input_option("this command's")
 @option(
     "--ring-mib N",
     "Size of the event ring buffer; a larger one absorbs longer bursts. [default: 32]",
@@ -81,44 +67,38 @@ def command(
     both cases the trace so far is kept."""
     if ring_mib is not None and ring_mib > MAX_RING_MIB:
         raise UserError(f"--ring-mib {ring_mib} is too large.", f"At most {MAX_RING_MIB}.")
-    words = command_line(program, "record")
-    request = Request(
-        command=tuple(words),
-        trace=output or traces.default_trace(words),
-        allocator=allocators.find(name, allocators.discover(extra, versions=False)),
-        force=force,
-        timeout_seconds=timeout,
-        stdin=input_file,
-        ring_mib=ring_mib,
-    )
-    traces.check(request)
+    words = parameters.command_line(program, "record")
+    trace = output or Path(Path(words[0]).name + files.SUFFIX)
+    allocator = allocators.find(name, allocators.discover(extra, versions=False))
+    diagnose(words).raise_if_fatal()
+    export.check_new(trace, force)
     let_termination_interrupt()
     try:
-        recording = traces.record(request)
+        found = recording.record(trace, words, allocator, force, timeout, input_file, ring_mib)
     except KeyboardInterrupt:
-        print_error(f"tsmalloc: interrupted; {request.trace} holds what was recorded")
+        print_error(f"tsmalloc: interrupted; {trace} holds what was recorded")
         return EXIT_INTERRUPTED
     if as_json:
-        click.echo(json.dumps({"trace": str(recording.trace), **recording.raw}))
+        click.echo(json.dumps({"trace": str(found.trace), **found.raw}))
     elif not quiet:
-        print_error(traces.summary(recording))
-    return _status(recording, quiet, ignore_failure)
+        print_error(recording.summary(found))
+    return _status(found, quiet, ignore_failure)
 
 
-def _status(recording: Recording, quiet: bool, ignore_failure: bool) -> int:
+def _status(found: Recording, quiet: bool, ignore_failure: bool) -> int:
     if not quiet:
-        for warning in recording.warnings():
+        for warning in found.warnings():
             print_error(f"warning: {warning}")
-    if recording.write_error:
-        raise UserError(f"the trace is not complete: {recording.write_error}")
-    if not recording.images:
+    if found.write_error:
+        raise UserError(f"the trace is not complete: {found.write_error}")
+    if not found.images:
         raise UserError(
             "nothing was recorded: no program loaded the recorder.",
             "For the reason: tsmalloc doctor PROGRAM",
         )
-    if recording.interrupted:
+    if found.interrupted:
         return EXIT_INTERRUPTED
-    if recording.failed:
-        print_error(f"tsmalloc: the program failed: {recording.failure_text()}")
+    if found.failed:
+        print_error(f"tsmalloc: the program failed: {found.failure_text()}")
         return EXIT_OK if ignore_failure else EXIT_PROGRAM_FAILED
     return EXIT_OK

@@ -18,16 +18,10 @@ from tsmlab.commands.parameters import option
 from tsmlab.commands.studies import Study, conduct, resume_option
 from tsmlab.errors import EXIT_OK, EXIT_PROGRAM_FAILED, UserError, print_error
 from tsmlab.measuring import MeasureExecutor
+from tsmlab.schedule import TIME_BUDGET_SECONDS
 from tsmlab.traces import files
 from tsmlab.traces.replay_results import is_deterministic
-from tsmlab.traces.replaying import (
-    FAIR,
-    SCHEDULES,
-    SETTLE_SECONDS,
-    Options,
-    command_of,
-    replay,
-)
+from tsmlab.traces.replaying import FAIR, SCHEDULES, SETTLE_SECONDS, Options, command_of, replay
 
 ALL = "all"
 FITS = ("lock-first", "lock-best", "lock-worst")
@@ -47,11 +41,9 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     "repeatably: recorded, round-robin, lottery, stride. `all` compares the last three.",
     type=click.Choice([*SCHEDULES, ALL]),
     default="asap",
-    show_default=True,
 )
 @option(
-    "--tickets LIST",
-    "Tickets per thread for lottery and stride, such as 3,2,1. [default: 1 each]",
+    "--tickets LIST", "Tickets per thread for lottery and stride, such as 3,2,1. [default: 1 each]"
 )
 @option(
     "--quantum N",
@@ -59,32 +51,38 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     type=parameters.whole_number(1),
 )
 @parameters.seed_option
-@parameters.touch_option
+@option(
+    "--touch HOW",
+    "What to write in each object: nothing (none), its first byte (first), a byte of each page "
+    "(page), or every byte (all).",
+    type=click.Choice(["none", "first", "page", "all"]),
+    default="page",
+)
 @option("--verify", "Fill every object, and check its contents when it is freed.")
 @option("--latency", "Time each call; this slows down the replay.")
 @option(
     "--settle TIME",
     "Idle time at the end, before resident memory is read again. [default: 0.1s]",
     "settle_seconds",
-    type=parameters.duration,
     default=SETTLE_SECONDS,
 )
 @option(
     "--image N",
     "Which process of the trace to replay, with its forked children. [default: the one with the "
     "most events]",
-    type=parameters.whole_number(0),
 )
 @option(
     "--window N",
     "How many events a thread may run ahead of the others; 0 means no limit. [default: 1000]",
-    type=parameters.whole_number(0),
 )
 @parameters.rounds_option(
     "Exactly N measured rounds. [default: until every verdict is resolved; 2 under a repeatable "
     "schedule]"
 )
-@parameters.trace_budget_option
+@parameters.time_budget_option(
+    "For each trace: start no round that would end later than this. [default: 120s]",
+    TIME_BUDGET_SECONDS,
+)
 @parameters.timeout_option("20 times the reference's time, at least 10 s")
 @parameters.margin_option
 @parameters.ignore_failure_option
@@ -94,7 +92,6 @@ FITS = ("lock-first", "lock-best", "lock-worst")
     "--movie FILE",
     "Instead of measuring, write a page that shows each heap filling, call by call. Needs one "
     "trace, in the recorded order or under a repeatable schedule.",
-    type=parameters.FILE,
 )
 @resume_option
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True, type=parameters.FILE)

@@ -14,7 +14,6 @@ DEFAULT_FOLDER = Path("tsmalloc-report")
 @option(
     "-o --output DIR",
     "The directory to write to. [default: tsmalloc-report]",
-    type=FILE,
     default=DEFAULT_FOLDER,
 )
 @option("-f --force", "Write into a directory even if it contains other files.")

@@ -50,20 +50,14 @@ def _limit(value: str) -> tuple[str, float | str]:
     "--reset CMD", "A shell command to run before each start, for example to restore a database."
 )
 @option("--port N", "The port of a server that cannot choose one.", type=parameters.whole_number(1))
-@option("--idle TIME", "Idle time after the load. [default: 5s]", type=parameters.duration)
+@option("--idle TIME", "Idle time after the load. [default: 5s]")
 @option(
     "--phases LIST",
     "NAME=TIME[@RATE],...: phases to run in sequence. A name that begins with idle is a pause; the "
     "others run --load with their {seconds} and {rate}. Metrics of the second load phase and later "
     "ones are prefixed with the phase's name.",
 )
-@option(
-    "--warmups N",
-    "Loads before the measured one, after each start.",
-    type=parameters.whole_number(0),
-    default=1,
-    show_default=True,
-)
+@option("--warmups N", "Loads before the measured one, after each start.", default=1)
 @option(
     "--metric NAME=REGEX",
     "A number that the load prints: the first group of REGEX. Append :higher if higher is "
@@ -91,24 +85,14 @@ def _limit(value: str) -> tuple[str, float | str]:
     "Instead of rounds, load each server for this long, one after the other, to see whether its "
     "memory grows.",
     "soak_seconds",
-    type=parameters.duration,
 )
 @option(
     "--ready-within TIME",
     "How long to wait for the server to be ready.",
     "ready_seconds",
-    type=parameters.duration,
     default="60s",
-    show_default=True,
 )
-@option(
-    "--grace TIME",
-    "Time between SIGTERM and SIGKILL.",
-    "grace_seconds",
-    type=parameters.duration,
-    default="10s",
-    show_default=True,
-)
+@option("--grace TIME", "Time between SIGTERM and SIGKILL.", "grace_seconds", default="10s")
 @parameters.timeout_option("20 times the first load, at least 60 s")
 @option(
     "--server-cpus LIST",
@@ -193,17 +177,11 @@ def _options(params: dict[str, Any]) -> tuple[Options, list[str]]:
             re.compile(ready.removeprefix(LINE))
         except re.error as error:
             raise UserError(f"--ready: {ready!r} is not a regular expression: {error}.") from error
-    service = Service(
-        server=params["server"],
-        load=params["load"],
+    service = parameters.options_of(
+        Service,
+        params,
         phases=_phases(params),
-        ready=ready,
-        reset=params["reset"],
-        port=params["port"],
-        warmups=params["warmups"],
         metrics=loads.metrics_of(params["metrics"]),
-        ready_seconds=params["ready_seconds"],
-        grace_seconds=params["grace_seconds"],
         load_seconds=params["timeout_seconds"],
         server_cpus=params["server_cpus"] or (),
         load_cpus=params["load_cpus"] or (),

@@ -18,19 +18,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tsmlab import export, paths, records, report, tables, texts
+from tsmlab import errors, export, paths, records, report, tables, texts
 from tsmlab import journal as journals
 from tsmlab.allocators import Allocator, check_malloc
 from tsmlab.commands.parameters import export_targets, option
-from tsmlab.errors import (
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_PROGRAM_FAILED,
-    EXIT_USAGE,
-    UserError,
-    discard,
-    print_error,
-)
+from tsmlab.errors import UserError, print_error
 from tsmlab.export import Target
 from tsmlab.fleet import Fleet, joined
 from tsmlab.journal import Header, Journal
@@ -123,7 +115,7 @@ def conduct(
     allocators: Iterable[Allocator],
     files: Iterable[Path],
     run: Callable[[Journal, Reporter, Fleet | None], Outcome[Results]],
-    status_of: Callable[[Results], int] = lambda _: EXIT_OK,
+    status_of: Callable[[Results], int] = lambda _: errors.EXIT_OK,
     notes: Sequence[str] = (),
 ) -> int:
     """Measures, saves and prints; returns the exit status. params: the verb's parameters. files:
@@ -156,13 +148,16 @@ def conduct(
             journal.remove()
         elif not params["quiet"]:
             _print_locations(journal, targets)
-    return exit_status(
-        interrupted=found.interrupted,
-        error=outcome.error,
-        problems=problems,
-        failed=bool(found.failed_rows) and not params.get("ignore_failure"),
-        status=status_of(found),
-    )
+    if found.interrupted:
+        print_error("tsmalloc: interrupted; the results above are partial")
+        return errors.EXIT_INTERRUPTED
+    if outcome.error is not None:
+        print_error(outcome.error.render())
+        return outcome.error.exit_code
+    if problems:
+        return errors.EXIT_USAGE
+    failed = bool(found.failed_rows) and not params.get("ignore_failure")
+    return errors.EXIT_PROGRAM_FAILED if failed else status_of(found)
 
 
 def _run(
@@ -261,24 +256,10 @@ def _print(text: str) -> str | None:
         click.echo(text, nl=False)
         sys.stdout.flush()
     except OSError as error:
-        discard(sys.stdout)
+        errors.discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             return f"could not print the results: {error.strerror}."
     return None
-
-
-def exit_status(
-    interrupted: bool, error: UserError | None, problems: bool, failed: bool, status: int = EXIT_OK
-) -> int:
-    if interrupted:
-        print_error("tsmalloc: interrupted; the results above are partial")
-        return EXIT_INTERRUPTED
-    if error is not None:
-        print_error(error.render())
-        return error.exit_code
-    if problems:
-        return EXIT_USAGE
-    return EXIT_PROGRAM_FAILED if failed else status
 
 
 def let_termination_interrupt() -> None:

@@ -29,8 +29,7 @@ def wait_for_scheduler(address: str, seconds: float = PATIENCE_SECONDS) -> None:
             if time.monotonic() > end:
                 reason = getattr(error, "strerror", None) or error
                 raise UserError(
-                    f"no scheduler at {address}: {reason}.",
-                    "Start one there with: dask scheduler",
+                    f"no scheduler at {address}: {reason}.", "Start one there with: dask scheduler"
                 ) from error
             if not is_told:
                 print_error(f"waiting    for a scheduler at {address}, up to {seconds:.0f} s")

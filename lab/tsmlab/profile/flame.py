@@ -1,22 +1,21 @@
-"""A flame graph as one page of HTML that loads nothing. Without scripts it has a table of lines."""
+"""A flame graph as a page like that of a report. Without scripts it has a table of lines."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from html import escape
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import Template
 
-from tsmlab import __version__
 from tsmlab.profile import text
 from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import WORDS, Frame, Profile, Type
 from tsmlab.profile.names import shortened
 from tsmlab.profile.sites import Stacks, by_stack, gather
+from tsmlab.report import html
+from tsmlab.report.page import Page, Section, table_of
+from tsmlab.tables import Cell, Column
 from tsmlab.wording import quantity, share
 
 # As a share of all bytes: anything smaller is merged into one box next to its larger siblings.
@@ -87,35 +86,37 @@ def _packed(nodes: Iterable[Node]) -> str:
 
 
 def page(profile: Profile, stacks: Stacks, of: Type, notes: Sequence[str]) -> str:
-    script = Path(__file__).with_name("flame.js").read_text(encoding="utf-8")
     sites = gather(profile, stacks, "line", of)
     whole = sites.total.total or 1.0
-    rows = (
+    rows = [
         (
             quantity(site.flat.total, "bytes"),
             text.error(site.flat),
             share(site.flat.total / whole),
-            f"{shortened(site.frame, LONGEST_NAME)} {text.short_place(site.frame)}",
+            Cell(f"{shortened(site.frame, LONGEST_NAME)} {text.short_place(site.frame)}", "wrap"),
         )
         for site in sites.sites[:TABLE_ROWS]
         if site.flat.samples
+    ]
+    table = table_of(
+        "Lines that hold the most memory",
+        ("bytes", "± 95%", "share", Column("site", left=True)),
+        rows,
+        left=0,
     )
-    title = f"{text.title(profile)}: {WORDS[of]} bytes"
-    return Template(Path(__file__).with_name("flame.html").read_text(encoding="utf-8")).substitute(
-        title=_safe(title),
-        summary=_paragraphs(text.coverage(profile) + text.summary(profile, sites, of), ""),
-        data=_packed(without_small_ones(tree(profile, stacks, of))),
-        rows="\n".join(f"<tr>{''.join(f'<td>{_safe(cell)}' for cell in row)}" for row in rows),
-        notes=_paragraphs(text.sampling_notes(profile, notes), ' class="note"'),
-        script=script,
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        version=__version__,
+    folder = Path(__file__).parent
+    graph = Template((folder / "flame.html").read_text(encoding="utf-8")).substitute(
+        data=_packed(without_small_ones(tree(profile, stacks, of)))
     )
-
-
-def _safe(words: str) -> str:
-    return escape(words).encode(errors="backslashreplace").decode()
-
-
-def _paragraphs(lines: Iterable[str], attributes: str) -> str:
-    return "\n".join(f"<p{attributes}>{_safe(line)}</p>" for line in lines)
+    answer, *also = text.coverage(profile) + text.summary(profile, sites, of)
+    table = replace(table, notes=text.sampling_notes(profile, notes))
+    return html.render(
+        Page(
+            kind="heap profile",
+            title=f"{text.title(profile)}: {WORDS[of]} bytes",
+            answer=answer,
+            also=also,
+            sections=[Section("Flame graph", [graph, table])],
+            script=(folder / "flame.js").read_text(encoding="utf-8"),
+        )
+    )

@@ -251,29 +251,22 @@ def _profile(message: Any, path: Path) -> Profile:
     if "inuse_space" not in types or "alloc_space" not in types:
         raise refused(f"is not a heap profile: it contains {', '.join(types) or 'nothing'}.")
     mappings: dict[int, Mapping | None] = {0: None} | {
-        m.id: Mapping(
-            m.memory_start,
-            m.memory_limit,
-            m.file_offset,
-            file_name(m.filename),
-            text(m.build_id).lower(),
-        )
+        m.id: Mapping(m.memory_start, m.memory_limit, m.file_offset,
+                      file_name(m.filename), text(m.build_id).lower())
         for m in message.mapping
-    }
+    }  # fmt: skip
     functions = {
         f.id: (text(f.name), text(f.filename), text(f.system_name)) for f in message.function
     }
 
-    def location(each: Any) -> Location:
-        mapping = mappings[each.mapping_id]
-        module = mapping.module if mapping else ""
-        frames = []
+    locations = {}
+    for each in message.location:
+        mapping, frames = mappings[each.mapping_id], []
         for line in each.line:
             name, file, linkage = functions[line.function_id]
+            module = mapping.module if mapping else ""
             frames.append(Frame(name, file, line.line, module, linkage))
-        return Location(each.address, mapping, tuple(frames))
-
-    locations = {each.id: location(each) for each in message.location}
+        locations[each.id] = Location(each.address, mapping, tuple(frames))
 
     def row(sample: Any) -> Row:
         labels = {text(each.key): each for each in sample.label}

@@ -11,7 +11,7 @@ from tsmlab.profile.estimates import Estimate
 from tsmlab.profile.model import WORDS, Frame, Profile, Type
 from tsmlab.profile.names import shortened
 from tsmlab.profile.sites import GroupBy, Place, Sites
-from tsmlab.tables import COMPACT, ROOMY, Cell, Column, Sheet, narrowed, stdout_width, table_width
+from tsmlab.tables import GAP, NARROW_GAP, Cell, Column, Sheet, narrowed, stdout_width, table_width
 from tsmlab.wording import counted, quantity, share
 
 # From this delay on, sampling is not considered to have begun with the process.
@@ -281,13 +281,13 @@ def _printed(
     sheet.write_lines(*before)
     if columns:
         sheet.gap()
-        layout = ROOMY if sheet.width >= 100 else COMPACT
-        kept = narrowed(columns, layout, sheet.width - MIN_NAME_WIDTH)
-        room = max(MIN_NAME_WIDTH, sheet.width - table_width(kept, layout) - layout.gap)
+        gap = GAP if sheet.width >= 100 else NARROW_GAP
+        kept = narrowed(columns, gap, sheet.width - MIN_NAME_WIDTH)
+        room = max(MIN_NAME_WIDTH, sheet.width - table_width(kept, gap) - gap)
         sites = [
             Cell("\n".join([fitted(p.frame, room), *path_lines(p.path, room)])) for p in places
         ]
-        sheet.table([*kept, Column("site", sites, left=True)], layout)
+        sheet.table([*kept, Column("site", sites, left=True)], gap)
     if after:
         sheet.gap()
     sheet.write_lines(*after, style="dim")

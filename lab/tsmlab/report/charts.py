@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsmlab.metrics import Unit
-from tsmlab.report.page import Series, Spec
+from tsmlab.report.page import Spec
 from tsmlab.report.theme import Style
 from tsmlab.text import visible
 from tsmlab.wording import change
@@ -28,6 +28,7 @@ _ZOOM = {
     "translate": "[pointerdown[event.pointerType == 'mouse'], window:pointerup]"
     " > window:pointermove!",
 }
+_HEIGHT: dict[str, Spec] = {"y": {"value": 0}, "y2": {"value": "height"}}
 _STEPS: dict[Unit, tuple[tuple[str, float], ...]] = {
     "bytes": (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("bytes", 1.0)),
     "seconds": (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)),
@@ -130,10 +131,6 @@ class Point:
     front: bool = False
 
 
-def legend(styles: Mapping[str, Style]) -> list[Series]:
-    return [Series(name, style.hue, style.sign) for name, style in styles.items()]
-
-
 def chart(
     fields: Mapping[str, Sequence[Any]],
     layers: Sequence[Spec],
@@ -207,6 +204,15 @@ def apart(mark: Spec, colour: str, values: Mapping[str, float], **encoding: Spec
     }
 
 
+def _intervals(along: str, low: str, high: str, **mark: float) -> Spec:
+    """A layer with a rule from one column to another, along an axis; None has none."""
+    return {
+        "transform": [{"filter": f"isValid(datum.{low}) && isValid(datum.{high})"}],
+        "mark": {"type": "rule", "clip": True, **mark},
+        "encoding": {along: {"field": low}, f"{along}2": {"field": high}},
+    }
+
+
 def tooltip(*fields: tuple[str, str]) -> list[Spec]:
     """The tooltip of a mark, from named columns."""
     return [{"field": field, "title": title, "type": "nominal"} for field, title in fields]
@@ -257,18 +263,13 @@ def lines(
     layers: list[Spec] = []
     for name, begin, end_ in bands:
         at = {"x": begin / x_unit, "to": end_ / x_unit}
-        height: dict[str, Spec] = {"y": {"value": 0}, "y2": {"value": "height"}}
-        layers.append(apart({"type": "rect"}, "band", at, x2={"field": "to"}, **height))
+        layers.append(apart({"type": "rect"}, "band", at, x2={"field": "to"}, **_HEIGHT))
         text = {"type": "text", "text": visible(name), "align": "left", "dx": 4, "dy": -8}
         layers.append(apart(text, "soft", at, y={"value": "height"}))
     if any(has_interval):
         fields |= {"low": end(2), "high": end(3)}
         tip += tooltip(("low", "from"), ("high", "to"))
-        layers.append({
-            "transform": [{"filter": "isValid(datum.low)"}],
-            "mark": {"type": "rule", "clip": True, "strokeWidth": 1.4},
-            "encoding": {"y": {"field": "low"}, "y2": {"field": "high"}},
-        })  # fmt: skip
+        layers.append(_intervals("y", "low", "high", strokeWidth=1.4))
     widths = [2.0 if line.style.is_strong else 1.0 for line in ordered if not line.model]
     dashes = [list(style.dash) or [1, 0] for style in styles.values()]
     interpolate = "step-after" if any(line.stepped for line in ordered) else "linear"
@@ -324,17 +325,12 @@ def ratios(
         "resolved": [float(each.resolved) for each in found],
         "said": [each.said for each in found],
     }
-    height: dict[str, Spec] = {"y": {"value": 0}, "y2": {"value": "height"}}
-    layers = [apart({"type": "rule"}, "soft", {"ratio": 1.0}, **height)]
+    layers = [apart({"type": "rule"}, "soft", {"ratio": 1.0}, **_HEIGHT)]
     if band:
         edges = {"ratio": band[0], "to": band[1]}
-        layers.insert(0, apart({"type": "rect"}, "band", edges, x2={"field": "to"}, **height))
+        layers.insert(0, apart({"type": "rect"}, "band", edges, x2={"field": "to"}, **_HEIGHT))
     layers += [
-        {
-            "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
-            "mark": {"type": "rule", "clip": True, "strokeWidth": 2.2},
-            "encoding": {"x": {"field": "low"}, "x2": {"field": "high"}},
-        },
+        _intervals("x", "low", "high", strokeWidth=2.2),
         _points(styles, 60, "resolved", ("said", "ratio")),
     ]
     ends = [end for each in found for end in (each.ratio, each.low, each.high) if end]
@@ -368,15 +364,10 @@ def points(found: Sequence[Point], x_title: str, y_title: str, upwards: bool) ->
             fields[f"{name}{end}"] = [getattr(each, name)[place] for each in found]
         fields[f"{name}said"] = [change(value) for value in fields[name]]
         ends[name] = [end for each in found for end in getattr(each, name) if end]
-
-    def interval(along: str) -> Spec:
-        return {
-            "transform": [{"filter": f"isValid(datum.{along}low) && isValid(datum.{along}high)"}],
-            "mark": {"type": "rule", "clip": True, "opacity": 0.6, "strokeWidth": 1.4},
-            "encoding": {along: {"field": f"{along}low"}, f"{along}2": {"field": f"{along}high"}},
-        }
-
-    layers = [interval("x"), interval("y")]
+    layers = [
+        _intervals(along, f"{along}low", f"{along}high", opacity=0.6, strokeWidth=1.4)
+        for along in ("x", "y")
+    ]
     if front := sorted((each for each in found if each.front), key=lambda each: each.x[0] or 0.0):
         best = max if upwards else min  # a point that is worse than another by less than the margin
         heights = list(itertools.accumulate((each.y[0] or 0.0 for each in front), best))

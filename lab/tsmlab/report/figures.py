@@ -146,7 +146,7 @@ def trade_off(comparison: Comparison, styles: Styles) -> Figure | None:
         "the margin. Beyond the dashed line, one of them is better in both.",
         [charts.points(points, memory.name, primary.name, primary.higher_is_better)],
         table_of(f"Ratios to {comparison.reference}, as drawn", headers, cells),
-        charts.legend({p.name: p.style for p in points}),
+        {p.name: p.style for p in points},
     )
 
 
@@ -184,7 +184,7 @@ def memory(
         caption,
         [charts.lines(own, x, y, head, bands) for head, own in panels],
         table_of("Memory, as drawn", ("", "highest", "mean", "at the end"), cells),
-        charts.legend({line.name: line.style for _, own in panels for line in own}),
+        {line.name: line.style for _, own in panels for line in own},
     )
 
 
@@ -339,7 +339,7 @@ def _sweep(comparison: Comparison, parameter: Parameter, spec: MetricSpec) -> Fi
         f"{better} is better. Geometric means over the rounds with 95% intervals.{laws}{more}",
         [charts.lines(own, x, y, panel) for panel, own in shown],
         table_of(f"{title}, as drawn", ["allocator", *headers], rows),
-        charts.legend({line.name: line.style for _, p in shown for line in p}),
+        {line.name: line.style for _, p in shown for line in p},
     )
 
 
@@ -378,7 +378,7 @@ def percentiles(found: Comparison, styles: Styles) -> Figure | None:
         "Medians over the rounds, as reported by the load generator. Lower is better.",
         [charts.lines(drawn, Axis("requests", names=names), Axis("latency", "seconds", log=True))],
         table_of("Latency by percentile", ["allocator", *names], cells),
-        charts.legend({line.name: line.style for line in drawn}),
+        {line.name: line.style for line in drawn},
     )
 
 

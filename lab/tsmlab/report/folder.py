@@ -29,7 +29,8 @@ def check(directory: Path, force: bool) -> None:
                 "Choose another directory, or write into it anyway with --force (overwrites "
                 "files of the same name).",
             )
-    parent = _nearest(directory)
+    path = directory if directory.is_absolute() else paths.working_folder() / directory
+    parent = next(each for each in (path, *path.parents) if each.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UserError(
             f"cannot write the report: {parent} is not writable.",
@@ -61,14 +62,6 @@ def write(directory: Path, files: Mapping[str, bytes], force: bool) -> Path:
             else "Choose another directory.",
         ) from error
     return page
-
-
-def _nearest(path: Path) -> Path:
-    """The path itself, or its innermost existing parent folder."""
-    path = path if path.is_absolute() else paths.working_folder() / path
-    while not path.exists():
-        path = path.parent
-    return path
 
 
 def _list_text(names: list[str]) -> bytes:

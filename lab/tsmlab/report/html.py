@@ -17,10 +17,10 @@ import jinja2
 
 from tsmlab import __version__
 from tsmlab.report import vega
-from tsmlab.report.page import Code, DataTable, Figure, Page, Part, Spec, Terms, Text
+from tsmlab.report.page import Page, Spec
 from tsmlab.report.theme import TONES
-from tsmlab.tables import Cell
-from tsmlab.text import visible, with_minus
+from tsmlab.tables import Cell, rows_of
+from tsmlab.text import capital, visible, with_minus
 
 FOLDER = Path(__file__).parent
 
@@ -34,7 +34,7 @@ def overview(title: str, entries: list[tuple[str, Page]]) -> str:
 def render(page: Page, **more: Any) -> str:
     figures = page.figures
     library = vega.library() if figures else ""
-    scripts = [_figures_script()] if library else []
+    scripts = [*filter(None, [page.script]), *([_figures_script()] if library else [])]
     text = _template().render(
         page=page,
         style=stylesheet(),
@@ -66,16 +66,12 @@ def _figures_script() -> str:
     return (FOLDER / "figures.js").read_text(encoding="utf-8")
 
 
-def _data_block(data: Any) -> str:
-    """JSON that cannot close the element that it is in."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028")
-
-
 def _panels_block(panels: Sequence[Spec]) -> str:
-    """Panels with their rows as columns, which takes a third of the space; figures.js restores
-    them."""
-    return _data_block([{**panel, "data": _columns(panel.get("data", {}))} for panel in panels])
+    """Panels as JSON that cannot close its element. Their rows are columns, which takes a third of
+    the space; figures.js restores them."""
+    packed = [{**panel, "data": _columns(panel.get("data", {}))} for panel in panels]
+    text = json.dumps(packed, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
 def _columns(data: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -93,11 +89,6 @@ def _mark(cell: Cell) -> str:
     return MARKS.get(cell.style, cell.style)
 
 
-def _is(part: Part, kind: str) -> bool:
-    kinds = {"table": DataTable, "figure": Figure, "text": Text, "code": Code, "terms": Terms}
-    return isinstance(part, kinds[kind])
-
-
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
@@ -107,9 +98,8 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"minus": with_minus, "mark": _mark,
-                            "panels": _panels_block}  # fmt: skip
-    environment.tests["part"] = _is
+    environment.filters |= {"minus": with_minus, "mark": _mark, "capital": capital,
+                            "panels": _panels_block, "rows": rows_of}  # fmt: skip
     return environment.get_template("page.html")
 
 

@@ -5,28 +5,17 @@ results themselves. A verb only adds a head.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import join
 from typing import Any
 
 from tsmlab import export, records, texts
 from tsmlab.report import Results, figures, folder, html
-from tsmlab.report.page import (
-    Code,
-    DataTable,
-    Figure,
-    Page,
-    Part,
-    Section,
-    Terms,
-    Text,
-    Warned,
-    table_of,
-)
-from tsmlab.results import AllocatorInfo, Comparison, ResultWarning
+from tsmlab.report.page import Figure, Page, Section, table_of
+from tsmlab.results import AllocatorInfo, Comparison
 from tsmlab.study import Study
-from tsmlab.tables import COMMANDS, ROOMY, Block, Cell
+from tsmlab.tables import COMMANDS, Block, Cell
 from tsmlab.text import capital, shortened, slug
 from tsmlab.traces import analysis_text
 from tsmlab.traces.analysis import CurvePoint, TraceAnalysis, to_json
@@ -56,15 +45,25 @@ def pages_of(results: Results) -> list[Page]:
 
 
 def _study_page(study: Study) -> Page:
-    found, head = study.comparison, _head(study)
-    allocators = list(
-        {info.name: info for part in study.parts for info in part.allocators}.values()
-    )
-    page = _laid_out(
-        head,
+    asked, (drawn, command, head) = study.comparison.experiment, _head(study)
+    subject = f"compare-{study.subject}" if study.verb == "compare" else study.subject
+    allocators = {info.name: info for part in study.parts for info in part.allocators}
+    circumstances = [
+        Section("Environment", [_machine(study), _versions(allocators.values())], folded=True),
+        Section(
+            "Settings",
+            [Block("The command", lines=[command], style="code"), _settings(study)],
+            folded=True,
+        ),
+        _reading(_TERMS + _OWN_TERMS.get(study.verb, "")),
+    ]
+    return _laid_out(
         texts.blocks(study),
-        name=slug(f"compare-{study.subject}" if study.verb == "compare" else study.subject),
-        warnings=_warned(study.warnings),
+        drawn,
+        circumstances,
+        **head,
+        name=slug(asked.name if asked else subject),
+        warnings=study.warnings,
         footer=f"Measured {study.created}; written by tsmalloc {study.tsmalloc_version}. "
         "This file is self-contained.",
         files={
@@ -73,23 +72,18 @@ def _study_page(study: Study) -> Page:
             "runs.csv": texts.to_csv(study),
         },
     )
-    if found.experiment:
-        page = replace(page, name=slug(found.experiment.name))
-    circumstances = [
-        Section("Environment", [_machine(study), _versions(allocators)], folded=True),
-        Section("Settings", [Code(head.command, "The command"), _settings(study)], folded=True),
-        _reading(_TERMS + _OWN_TERMS.get(study.verb, "")),
-    ]
-    return replace(page, sections=[*page.sections, *circumstances])
 
 
 def _trace_page(analysis: TraceAnalysis) -> Page:
     program = shortened(analysis.image["program"] or "a program", 60)
-    head = Head("trace", analysis.trace, f"What does {program} do with its memory?",
-                list(figures.trace_figures(analysis)), is_command=True)  # fmt: skip
-    page = _laid_out(
-        head,
+    return _laid_out(
         analysis_text.blocks(analysis),
+        list(figures.trace_figures(analysis)),
+        [_reading(_OF_TRACES)],
+        kind="trace",
+        title=analysis.trace,
+        question=f"What does {program} do with its memory?",
+        is_command=True,
         name=slug(f"trace-{analysis.trace}"),
         files={
             "results.json": to_json(analysis),
@@ -97,54 +91,50 @@ def _trace_page(analysis: TraceAnalysis) -> Page:
             "runs.csv": export.csv_lines(CurvePoint._fields, analysis.curve),
         },
     )
-    return replace(page, sections=[*page.sections, _reading(_OF_TRACES)])
 
 
 # --- the heads of verbs ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Head:
-    kind: str
-    title: str
-    question: str
-    figures: Sequence[Figure]
-    command: str = ""
-    is_command: bool = False
+QUESTIONS = {
+    "gate": "Does this program stay within its limits?",
+    "tune": "Which options suit this program best?",
+}
 
 
-def _head(study: Study) -> Head:
-    found = study.comparison
+def _head(study: Study) -> tuple[list[Figure], str, dict[str, Any]]:
+    """The figures, the command, and fields of the page."""
+    found, replays = study.comparison, by_trace(study) if study.replay else []
     count, asked, command = len(found.allocators), found.experiment, join(found.command)
-    if study.verb == "service" and study.service:
+    kind: str = study.verb
+    is_command = False
+    if study.service:
         setup = study.service.setup
-        question = f"Which of {count} allocators is best for this server?"
-        command = f"{setup.server}\n{setup.load}"
-        own = list(figures.service_figures(study))
-        return Head("service", setup.server, question, own, command, is_command=True)
-    if study.verb == "bench" and study.suite:
+        title, question = setup.server, f"Which of {count} allocators is best for this server?"
+        command, is_command = f"{setup.server}\n{setup.load}", True
+        drawn = list(figures.service_figures(study))
+    elif study.suite:
         suite = study.suite
         title = f"Where {suite.candidate or 'every peer'} stands among {len(suite.peers)} peers"
         question = f"{counted(len(suite.workloads), 'workload')} of {Path(suite.file).name}"
-        return Head("bench", title, question, list(figures.bench_figures(study)), command)
-    if study.verb == "replay" and study.replay:
-        groups = by_trace(study)
-        title = f"Replay of {', '.join(own[0].trace.name for own in groups)}"
+        drawn = list(figures.bench_figures(study))
+    elif study.replay:
+        title = f"Replay of {', '.join(own[0].trace.name for own in replays)}"
         schedules = names(list(dict.fromkeys(each.schedule for each in study.replay.parts)))
         question = f"The same calls on {count} allocators, under {schedules}"
-        drawn = [figure for own in groups for figure in figures.replay_figures(own)]
-        return Head("replay", title, question, drawn, command)
-    drawn = [*figures.sweep_figures(found), *figures.figures(found, front=not study.gate)]
-    if asked:
-        return Head("experiment", asked.title, asked.question, drawn, command)
-    answer = study.tune or study.gate
-    question = {
-        "gate": "Does this program stay within its limits?",
-        "tune": "Which options suit this program best?",
-    }.get(study.verb, f"Which of {count} allocators is best here?")
-    command = join(answer.command) if answer else command
-    drawn = [] if study.tune else drawn
-    return Head(study.verb, command, question, drawn, command, is_command=True)
+        drawn = [figure for own in replays for figure in figures.replay_figures(own)]
+    elif asked:
+        kind, title, question = "experiment", asked.title, asked.question
+        drawn = [*figures.sweep_figures(found), *figures.figures(found)]
+    else:
+        if answer := study.tune or study.gate:
+            command = join(answer.command)
+        title, is_command = command, True
+        question = QUESTIONS.get(kind, f"Which of {count} allocators is best here?")
+        drawn = [*figures.sweep_figures(found), *figures.figures(found, front=not study.gate)]
+        drawn = [] if study.tune else drawn
+    page = {"kind": kind, "title": title, "question": question, "is_command": is_command}
+    return drawn, command, page
 
 
 # Definitions of terms: `Word: meaning`, one per line; indented lines continue the one before.
@@ -209,68 +199,48 @@ Left: Live at the end of the program image; objects inherited in a fork are coun
 # --- common to all verbs --------------------------------------------------------------------------
 
 
-def _laid_out(head: Head, blocks: Iterable[Block], **rest: Any) -> Page:
+def _laid_out(
+    blocks: Iterable[Block], drawn: Sequence[Figure], circumstances: Sequence[Section], **page: Any
+) -> Page:
     """Answers, labelled sentences and failures come first, with the lines before the first table;
     then tables and figures; then, folded, what terminals do not show."""
     answers: list[str] = []
     extent: list[str] = []
-    facts: list[tuple[str, str]] = []
+    labelled: list[tuple[str, str]] = []
     failures: list[str] = []
-    use = ""
-    results: list[Part] = []
+    results: list[Block] = []
     more: list[Section] = []
     for block in blocks:
         failures += block.fails
-        for label, text in block.labelled:
-            if label in COMMANDS:
-                use = text
-            else:
-                facts.append((capital(label), text))
+        labelled += block.labelled
+        rest = replace(block, labelled=())
         if block.where in ("text", "markdown"):
             continue
         if block.style == "bold":
             answers += block.lines
-            continue
-        parts: list[Part] = [Text(line) for line in block.lines]
-        if block.table and (columns := block.table(ROOMY)):
-            parts.append(DataTable(block.title or "Results", columns))
-        parts += [Text(line, note=True) for line in block.notes(ROOMY)]
-        if block.where == "document" and parts:
-            more.append(Section(block.title, parts, folded=True))
+        elif block.where == "document":
+            more.append(Section(block.title, [rest], folded=True))
         elif block.table or results:
-            results += parts
+            results.append(rest)
         else:
             extent += block.lines
     answer, *also = answers
+    commands = [text for label, text in labelled if label in COMMANDS]
+    shown = [Section(each.title, [each], anchor=f"s-{each.name}") for each in drawn]
+    whole = [Section("Results", results)] if results else []
     return Page(
-        kind=head.kind,
-        title=shortened(head.title, 140),
-        is_command=head.is_command,
-        question=head.question,
+        **page | {"title": shortened(page["title"], 140)},
         answer=answer,
         also=also,
-        facts=facts,
-        use=use,
+        facts=[(capital(label), text) for label, text in labelled if label not in COMMANDS],
+        use="".join(commands[-1:]),
         failures=failures,
         extent=" · ".join(extent),
-        sections=[
-            *([Section("Results", results)] if results else []),
-            *(Section(figure.title, [figure], anchor=f"s-{figure.name}")
-              for figure in head.figures),
-            *more,
-        ],
-        **rest,
-    )  # fmt: skip
+        sections=[*whole, *shown, *more, *circumstances],
+    )
 
 
-def _warned(result_warnings: Iterable[ResultWarning]) -> list[Warned]:
-    return [
-        Warned(f"{capital(each.symptom)}.", f"Likely: {each.cause}. Remedy: {each.remedy}.")
-        for each in result_warnings
-    ]
-
-
-def _machine(study: Study) -> Terms:
+def _machine(study: Study) -> Block:
     """The facts that numbers may depend on; unknown ones are left out."""
     machine = study.machine
     limit = machine.cgroup_cpu_limit
@@ -293,10 +263,10 @@ def _machine(study: Study) -> Terms:
         ("load at the start", f"{machine.load_at_start:.2f}"),
         ("Python", machine.python),
     ]
-    return Terms([(name, value) for name, value in facts if value])
+    return Block(labelled=[(name, value) for name, value in facts if value])
 
 
-def _versions(allocators: Sequence[AllocatorInfo]) -> DataTable:
+def _versions(allocators: Iterable[AllocatorInfo]) -> Block:
     headers = ("allocator", "version", "package", "settings", "SHA-256", "library")
     rows: list[list[str | Cell]] = []
     for info in allocators:
@@ -307,7 +277,7 @@ def _versions(allocators: Sequence[AllocatorInfo]) -> DataTable:
     return table_of("Allocators, versions and checksums", headers, rows, left=len(headers))
 
 
-def _settings(study: Study) -> Terms:
+def _settings(study: Study) -> Block:
     found = study.comparison
     own = study.replay.settings if study.replay else study.service.setup if study.service else None
     settings = {
@@ -315,7 +285,9 @@ def _settings(study: Study) -> Terms:
         **{parameter.name: parameter.values for parameter in found.parameters},
         **(asdict(own) if own else {}),
     }
-    return Terms([(key.replace("_", " "), _setting(value)) for key, value in settings.items()])
+    return Block(
+        labelled=[(key.replace("_", " "), _setting(value)) for key, value in settings.items()]
+    )
 
 
 def _setting(value: Any) -> str:
@@ -331,7 +303,7 @@ def _setting(value: Any) -> str:
 def _reading(terms: str) -> Section:
     lines = terms.strip().replace("\n  ", " ").splitlines()
     words = [(word, meaning) for word, _, meaning in (line.partition(": ") for line in lines)]
-    return Section("How to read this", [Terms(words)], folded=True, anchor="reading")
+    return Section("How to read this", [Block(labelled=words)], folded=True, anchor="reading")
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -33,10 +33,10 @@ def blocks(study: Study) -> Iterator[Block]:
     yield Block(lines=[answer(study)], style="bold")
     yield Block(lines=heading(study))
     if columns := table(found):
-        yield Block(table=lambda _: columns, folded=True)
-    if gate := study.gate:
+        yield Block(table=columns, folded=True)
+    if study.gate:
         yield Block(lines=list(gate_text.conclusion(study)), style="bold")
-        yield Block(table=lambda _: gate_text.table(gate))
+        yield Block(table=gate_text.table(study.gate))
     if lines := growth_lines(served):
         yield Block(lines=lines)
     if failed := failed_lines(found):

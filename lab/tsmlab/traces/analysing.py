@@ -264,7 +264,7 @@ class Analyst:
         sizes, counts = self.sizes.counts()
         all_left = counts["own"] + counts["inherited"]
         buckets, group = np.unique(bucket(sizes, EIGHTHS), return_inverse=True)
-        inherited_peak = self.peak["size"][self.peak["thread"] == INHERITED]
+        at_peak = sizes * counts["at_peak"]
         raw = self.trace.raw_images
         allocations = int(self.calls[: ALIGNED + 1].sum())
         return {
@@ -296,7 +296,7 @@ class Analyst:
                         for each in (
                             counts["allocations"], sizes * counts["allocations"],
                             counts["resizes"],
-                            counts["at_peak"], sizes * counts["at_peak"],
+                            counts["at_peak"], at_peak,
                             all_left, sizes * all_left,
                         )
                     ),
@@ -304,23 +304,18 @@ class Analyst:
             },
             "lifetimes": {
                 "objects": self.lifetimes["events"].count,
-                **{
-                    name: each.quantiles()
-                    for name, each in self.lifetimes.items()
-                },
+                **{name: each.quantiles() for name, each in self.lifetimes.items()},
             },
             "peak": {
                 "event": self.peak_event,
                 "time_ns": self.peak_ns,
-                **_amount(len(self.peak["size"]), int(self.peak["size"].sum())),
-                "inherited": _amount(len(inherited_peak), int(inherited_peak.sum())),
-                "by_size": _heaviest(
-                    sizes * counts["at_peak"], sizes, counts["at_peak"], sizes * counts["at_peak"]
-                ),
+                **_amount_of(self.peak["size"]),
+                "inherited": _amount_of(self.peak["size"][self.peak["thread"] == INHERITED]),
+                "by_size": _heaviest(at_peak, sizes, counts["at_peak"], at_peak),
             },
             "left": {
-                "own": _amount(int(own.sum()), int(left["size"][own].sum())),
-                "inherited": _amount(int((~own).sum()), int(left["size"][~own].sum())),
+                "own": _amount_of(left["size"][own]),
+                "inherited": _amount_of(left["size"][~own]),
                 "by_size": _heaviest(
                     sizes * all_left, sizes, counts["own"], counts["inherited"], sizes * all_left
                 ),
@@ -368,6 +363,10 @@ def _thousandths(after: Ints, before: Ints) -> Ints:
 
 def _amount(objects: int, bytes_: int) -> dict[str, int]:
     return {"objects": int(objects), "bytes": int(bytes_)}
+
+
+def _amount_of(sizes: Ints) -> dict[str, int]:
+    return _amount(len(sizes), int(sizes.sum()))
 
 
 def _heaviest(weight: Ints, *columns: Ints) -> list[list[int]]:

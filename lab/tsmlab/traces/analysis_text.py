@@ -6,8 +6,8 @@ analysis.
 
 from collections.abc import Iterator
 
-from tsmlab.tables import Block, Cell, Column, fixed, markdown_of, text_of
-from tsmlab.traces.analysis import MEASURES, Measure, TraceAnalysis
+from tsmlab.tables import Block, Cell, Column, markdown_of, text_of
+from tsmlab.traces.analysis import MEASURES, Amount, Measure, TraceAnalysis
 from tsmlab.wording import counted, quantity, share, three_digits
 
 MAX_SIZES = 12
@@ -18,18 +18,17 @@ MEASURE_NAMES: dict[Measure, str] = {
     "ns": "time",
     "bytes": "bytes allocated meanwhile",
 }
+KILLED = "The recorder was killed: what the program did after its last second is not in the trace."
 KINDS = ("malloc", "calloc", "aligned", "realloc", "free", "refused", "fork")
-Table = tuple[str, list[Column]]
 
 
 def blocks(analysis: TraceAnalysis) -> Iterator[Block]:
     yield Block(lines=[answer(analysis)], style="bold")
-    if damage := damage_lines(analysis):
-        yield Block(fails=damage)
+    if not analysis.is_finished:
+        yield Block(fails=[KILLED])
     yield Block(lines=[heading(analysis)])
     yield Block(labelled=list(sums(analysis)))
-    for title, columns in all_tables(analysis):
-        yield Block(title, table=fixed(columns))
+    yield from tables(analysis)
 
 
 def report(analysis: TraceAnalysis, width: int, colours: bool = False) -> str:
@@ -54,15 +53,6 @@ def answer(analysis: TraceAnalysis) -> str:
     )
 
 
-def damage_lines(analysis: TraceAnalysis) -> list[str]:
-    """Parts that the trace lacks; comes before anything else."""
-    if analysis.is_finished:
-        return []
-    return [
-        "The recorder was killed: what the program did after its last second is not in the trace."
-    ]
-
-
 def heading(analysis: TraceAnalysis) -> str:
     image = analysis.image
     which = f"image {image['number']} of {analysis.images}" if analysis.images > 1 else "one image"
@@ -83,67 +73,43 @@ def sums(analysis: TraceAnalysis) -> Iterator[tuple[str, str]]:
     yield "calls", calls or "none"
     allocated = analysis.amount("allocations")
     grown = int(analysis.raw["grown_bytes"])
-    more = f", and {quantity(grown, 'bytes')} more by resizes" if grown else ""
-    yield (
-        "requested",
-        (
-            f"{quantity(allocated.bytes, 'bytes')} in "
-            f"{counted(allocated.objects, 'allocation')} of "
-            f"{counted(analysis.distinct_sizes, 'size')} "
-            f"(median {quantity(analysis.median_size, 'bytes')}){more}"
-        ),
-    )
+    more = f", and {_bytes(grown)} more by resizes" if grown else ""
+    sizes = f"{counted(analysis.distinct_sizes, 'size')} (median {_bytes(analysis.median_size)})"
+    yield "requested", f"{_amount(allocated, 'allocation')} of {sizes}{more}"
     if (inherited := analysis.amount("inherited")).objects:
-        yield (
-            "inherited",
-            (
-                f"{counted(inherited.objects, 'object')} of "
-                f"{quantity(inherited.bytes, 'bytes')}, live when the process was forked; "
-                f"{analysis.amount('inherited_frees').objects:,} freed here"
-            ),
-        )
+        freed = analysis.amount("inherited_frees").objects
+        size = f"{counted(inherited.objects, 'object')} of {_bytes(inherited.bytes)}"
+        yield "inherited", f"{size}, live when the process was forked; {freed:,} freed here"
     yield "peak", _peak(analysis)
-    lower_bound = quantity(analysis.peak.bytes, "bytes")
-    yield "lower bound", f"{lower_bound}: the peak; no allocator can use less memory"
-    yield "left", _left(analysis)
-    temporary = analysis.amount("temporaries")
-    yield (
-        "temporary",
-        (
-            f"{share(analysis.temporary_share)} of all allocations ({temporary.objects:,}) are "
-            "freed before their thread allocates again"
-        ),
-    )
-    crossing = analysis.amount("cross_thread_frees")
-    yield (
-        "cross-thread",
-        (
-            f"{share(analysis.cross_thread_share)} of all frees ({crossing.objects:,}) are made "
-            "by a different thread than the allocation"
-        ),
-    )
+    least = _bytes(analysis.peak.bytes)
+    yield "lower bound", f"{least}: the peak; no allocator can use less memory"
+    own, others = analysis.left_own, analysis.left_inherited
+    more = f", and {_bytes(others.bytes)} in {others.objects:,} inherited ones"
+    yield "left", f"{_amount(own)} at the end{more if others.objects else ''}"
+    part = share(analysis.temporary_share)
+    count = f"{part} of all allocations ({analysis.amount('temporaries').objects:,})"
+    yield "temporary", f"{count} are freed before their thread allocates again"
+    part = share(analysis.cross_thread_share)
+    count = f"{part} of all frees ({analysis.amount('cross_thread_frees').objects:,})"
+    yield "cross-thread", f"{count} are made by a different thread than the allocation"
     yield "resizes", _resizes(analysis)
 
 
+def _bytes(size: int) -> str:
+    return quantity(size, "bytes")
+
+
+def _amount(amount: Amount, noun: str = "object") -> str:
+    return f"{_bytes(amount.bytes)} in {counted(amount.objects, noun)}"
+
+
 def _peak(analysis: TraceAnalysis) -> str:
-    size, objects = quantity(analysis.peak.bytes, "bytes"), analysis.peak.objects
-    event = analysis.peak_event
+    event, inherited = analysis.peak_event, analysis.inherited_at_peak.bytes
     if event is None:
-        return f"{size} in {counted(objects, 'object')}: never more than at the start"
+        return f"{_amount(analysis.peak)}: never more than at the start"
     moment = quantity(analysis.peak_seconds, "seconds")
-    inherited = analysis.inherited_at_peak
-    part = f", {quantity(inherited.bytes, 'bytes')} of them inherited" if inherited.bytes else ""
-    return f"{size} in {counted(objects, 'object')}{part}, after event {event:,} ({moment})"
-
-
-def _left(analysis: TraceAnalysis) -> str:
-    own, inherited = analysis.left_own, analysis.left_inherited
-    text = f"{quantity(own.bytes, 'bytes')} in {counted(own.objects, 'object')} at the end"
-    if inherited.objects:
-        text += (
-            f", and {quantity(inherited.bytes, 'bytes')} in {inherited.objects:,} inherited ones"
-        )
-    return text
+    part = f", {_bytes(inherited)} of them inherited" if inherited else ""
+    return f"{_amount(analysis.peak)}{part}, after event {event:,} ({moment})"
 
 
 def _resizes(analysis: TraceAnalysis) -> str:
@@ -167,20 +133,18 @@ def _resizes(analysis: TraceAnalysis) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def all_tables(analysis: TraceAnalysis) -> Iterator[Table]:
-    if analysis.freed_objects:
-        yield (
-            f"Lifetimes of {counted(analysis.freed_objects, 'object')}",
-            lifetime_columns(analysis),
-        )
+def tables(analysis: TraceAnalysis) -> Iterator[Block]:
+    if count := analysis.freed_objects:
+        title = f"Lifetimes of {counted(count, 'object')}"
+        yield Block(title, table=lifetime_columns(analysis))
     if analysis.sizes:
-        yield "Most frequent sizes", size_columns(analysis)
+        yield Block("Most frequent sizes", table=size_columns(analysis))
     if analysis.peak_sizes:
-        yield "What the peak consists of", peak_columns(analysis)
+        yield Block("What the peak consists of", table=peak_columns(analysis))
     if analysis.left_sizes:
-        yield "What is left at the end", left_columns(analysis)
+        yield Block("What is left at the end", table=left_columns(analysis))
     if analysis.threads_seen > 1:
-        yield "Threads", thread_columns(analysis)
+        yield Block("Threads", table=thread_columns(analysis))
 
 
 def lifetime_columns(analysis: TraceAnalysis) -> list[Column]:

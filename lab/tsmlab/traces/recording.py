@@ -1,10 +1,4 @@
-"""Records a program's heap events into a trace, with the native tool `record`.
-
-Problems that can be found before anything runs are reported with a remedy: a missing program, one
-that nothing can be preloaded into, a file that cannot be written. So are the problems that `record`
-reports afterwards: programs that escaped it, and inconsistent events. It is an error if nothing was
-recorded.
-"""
+"""Records a program's heap events into a trace, with the native tool `record`."""
 
 from __future__ import annotations
 
@@ -13,12 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tsmlab import export, paths, records
+from tsmlab import paths, records
 from tsmlab.allocators import Allocator
-from tsmlab.doctor import diagnose
 from tsmlab.errors import UserError
 from tsmlab.measuring import ExitReport, NativeTool, require_schema
-from tsmlab.traces.files import SUFFIX
 from tsmlab.wording import counted
 
 SCHEMA = "tsmalloc-record/1"
@@ -102,58 +94,38 @@ class Recording(ExitReport):
         return lines
 
 
-@dataclass(frozen=True)
-class Request:
-    """The program to record, and how."""
-
-    command: tuple[str, ...]
-    trace: Path
-    allocator: Allocator
-    force: bool = False
-    timeout_seconds: float | None = None
-    stdin: Path | None = None
-    ring_mib: int | None = None
-
-
-def default_trace(command: Sequence[str]) -> Path:
-    return Path(Path(command[0]).name + SUFFIX)
-
-
-def check(request: Request) -> None:
-    """Raises UserError if a recording would be useless."""
-    diagnose(request.command).raise_if_fatal()
-    export.check_new(request.trace, request.force)
-
-
-def record(request: Request) -> Recording:
-    """Runs the command once. A failing program is a result, not an error; raises UserError if
-    nothing was recorded, or not everything could be written."""
-    tool = NativeTool(paths.tool("record"))
-    recording = Recording.from_json(request.trace, tool.run(arguments_of(request)))
+def record(
+    trace: Path,
+    command: Sequence[str],
+    allocator: Allocator,
+    force: bool,
+    timeout_seconds: float | None,
+    stdin: Path | None,
+    ring_mib: int | None,
+) -> Recording:
+    """Runs the command once. A failing program is a result, not an error."""
+    shim = paths.preloadable(paths.library("libtsmalloc-record.so"))
+    arguments = ["-o", str(trace), "--shim", str(shim)]
+    if force:
+        arguments.append("-f")
+    for key, value in allocator.env.items():
+        arguments += ["--env", f"{key}={value}"]
+    if allocator.path:
+        arguments += ["--preload", str(allocator.path)]
+    if stdin is not None:
+        arguments += ["--stdin", str(stdin)]
+    if timeout_seconds is not None:
+        arguments += ["--timeout", f"{timeout_seconds:.9f}"]
+    if ring_mib is not None:
+        arguments += ["--ring-chunks", str(256 * ring_mib)]
+    raw = NativeTool(paths.tool("record")).run([*arguments, "--", *command])
+    recording = Recording.from_json(trace, raw)
     if recording.spawn_error:
         raise UserError(
-            f"cannot start {request.command[0]}: {recording.spawn_error.message}.",
+            f"cannot start {command[0]}: {recording.spawn_error.message}.",
             "Check its name, and that it is executable.",
         )
     return recording
-
-
-def arguments_of(request: Request) -> list[str]:
-    shim = paths.preloadable(paths.library("libtsmalloc-record.so"))
-    arguments = ["-o", str(request.trace), "--shim", str(shim)]
-    if request.force:
-        arguments.append("-f")
-    for key, value in request.allocator.env.items():
-        arguments += ["--env", f"{key}={value}"]
-    if request.allocator.path:
-        arguments += ["--preload", str(request.allocator.path)]
-    if request.stdin is not None:
-        arguments += ["--stdin", str(request.stdin)]
-    if request.timeout_seconds is not None:
-        arguments += ["--timeout", f"{request.timeout_seconds:.9f}"]
-    if request.ring_mib is not None:
-        arguments += ["--ring-chunks", str(256 * request.ring_mib)]
-    return [*arguments, "--", *request.command]
 
 
 def summary(recording: Recording) -> str:

@@ -4,8 +4,11 @@ line for each run, and what follows from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from tsmlab.measuring import JsonField, counts_of, read_answer, rows_of, seconds_of, whole_or_none
@@ -28,24 +31,6 @@ class Point:
     event: int
     live_bytes: int
     resident_bytes: int
-
-
-@dataclass(frozen=True)
-class Latencies:
-    """The calls of one kind. buckets: upper ends in nanoseconds, and how many calls are in each."""
-
-    calls: int
-    max_ns: int
-    buckets: tuple[tuple[int, int], ...]
-
-    def quantile_ns(self, share: float) -> int:
-        """The upper end of the bucket in which this share of the calls is reached."""
-        wanted, seen = share * self.calls, 0
-        for upper, calls in self.buckets:
-            seen += calls
-            if seen >= wanted:
-                return min(upper, self.max_ns)
-        return self.max_ns
 
 
 @dataclass(frozen=True)
@@ -98,25 +83,6 @@ class ReplayLine:
         return [Point(*sample[:3]) for sample in self.raw["samples"] or []]
 
     @property
-    def memory(self) -> list[list[int]]:
-        """Everything in the samples, for comparison with another run."""
-        return [list(sample) for sample in self.raw["samples"] or []]
-
-    @property
-    def latencies(self) -> dict[str, Latencies]:
-        """By kind of call; empty if not measured."""
-        latencies = (self.raw["latency"] or {}).items()
-        return {
-            kind: Latencies(
-                int(each["calls"]),
-                int(each["max_ns"]),
-                tuple((int(upper), int(calls)) for upper, calls in each["buckets"]),
-            )
-            for kind, each in latencies
-            if each["calls"]
-        }
-
-    @property
     def shares(self) -> list[ThreadShare]:
         return rows_of(ThreadShare)(self.raw.get("shares"))
 
@@ -148,19 +114,6 @@ def line_of(sample: Sample) -> ReplayLine | None:
     """The output of replay; None for a run that failed."""
     raw = sample.measurement.get("replay")
     return None if raw is None or sample.failure else ReplayLine(raw)
-
-
-def merged(parts: list[Latencies]) -> Latencies:
-    """All calls of several replays together."""
-    counts: dict[int, int] = {}
-    for part in parts:
-        for upper, calls in part.buckets:
-            counts[upper] = counts.get(upper, 0) + calls
-    return Latencies(
-        sum(part.calls for part in parts),
-        max(part.max_ns for part in parts),
-        tuple(sorted(counts.items())),
-    )
 
 
 # --- what is kept ---------------------------------------------------------------------------------
@@ -205,6 +158,19 @@ class Latency:
     p999_ns: int
     p9999_ns: int
     max_ns: int
+
+    @staticmethod
+    def of(kind: str, runs: Sequence[Mapping[str, Any]]) -> Latency:
+        """From replay's counts of the calls in each bucket, which is named by its upper end. A
+        quantile is the upper end of the bucket in which its share of the calls is reached."""
+        buckets: Counter[int] = Counter()
+        for upper, calls in (bucket for run in runs for bucket in run["buckets"]):
+            buckets[int(upper)] += calls
+        uppers, longest = sorted(buckets), max(int(run["max_ns"]) for run in runs)
+        seen = list(accumulate(buckets[upper] for upper in uppers))
+        places = (bisect_left(seen, share * seen[-1]) for share in (0.5, 0.99, 0.999, 0.9999))
+        p50, p99, p999, p9999 = (min(uppers[place], longest) for place in places)
+        return Latency(kind, seen[-1], p50, p99, p999, p9999, longest)
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,12 @@ latencies, and whether everything is the same in every run.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from tsmlab import render
 from tsmlab.study import Study
-from tsmlab.tables import Block, Cell, Column, fixed
+from tsmlab.tables import Block, Cell, Column, columns_of
 from tsmlab.traces import files
-from tsmlab.traces.replay_results import (
-    Finding,
-    Latency,
-    Replay,
-    ThreadShare,
-    by_trace,
-)
+from tsmlab.traces.replay_results import Finding, Replay, by_trace
 from tsmlab.wording import counted, names, quantity, quantity_or
 
 MAX_SHARES = 8
@@ -74,19 +67,14 @@ def heading(replays: Sequence[Replay]) -> Iterator[str]:
 def _one(replay: Replay) -> Iterator[Block]:
     """Time and peak with their verdicts, then what only replays have."""
     comparison = replay.comparison
-    rows = render.ranked_rows(comparison)
-    if rows:
-        yield Block(
-            table=lambda layout: render.table_columns(comparison, rows, layout),
-            notes=lambda layout: render.legend(rows, layout),
-        )
+    if rows := render.ranked_rows(comparison):
+        yield render.ranking(comparison, rows)
     if failed := render.failed_lines(comparison):
         yield Block(fails=failed)
-    yield Block("memory and fragmentation", table=fixed(memory_columns(replay)))
+    yield Block("memory and fragmentation", table=memory_columns(replay))
     if columns := latency_columns(replay):
-        yield Block("latency, all runs together", table=fixed(columns))
-    if block := _shares(replay):
-        yield block
+        yield Block("latency, all runs together", table=columns)
+    yield from _shares(replay)
     if sentences := verdicts(replay):
         yield Block(labelled=sentences)
 
@@ -98,15 +86,14 @@ def _schedules(replays: Sequence[Replay]) -> Iterator[Block]:
         for line in render.failed_lines(replay.comparison)
     ]
     title = "fragmentation over time (at the peak)"
-    yield Block(title, table=fixed(fit_columns(replays)), fails=fails)
+    yield Block(title, table=fit_columns(replays), fails=fails)
     if lines := list(_repeated(replays)):
         yield Block(lines=lines)
     for replay in replays:
         if columns := latency_columns(replay):
-            yield Block(f"{replay.schedule}: latency, all runs together", table=fixed(columns))
+            yield Block(f"{replay.schedule}: latency, all runs together", table=columns)
     for replay in replays:
-        if block := _shares(replay):
-            yield block
+        yield from _shares(replay)
 
 
 def _repeated(replays: Sequence[Replay]) -> Iterator[str]:
@@ -121,23 +108,24 @@ def _repeated(replays: Sequence[Replay]) -> Iterator[str]:
         yield "with one thread, all schedules are the same"
 
 
-def _shares(replay: Replay) -> Block | None:
-    """For the threads that were owed most; None for a single thread, which gets everything."""
+def _shares(replay: Replay) -> Iterator[Block]:
+    """Of the threads that were owed most, by number; a single thread gets everything."""
     if len(replay.shares) < 2:
-        return None
-    shown = most_owed(replay)
+        return
+    most_owed = sorted(replay.shares, key=lambda share: -share.owed)[:MAX_SHARES]
+    shown = sorted(most_owed, key=lambda share: share.thread)
+    columns = [
+        Column("thread", [Cell(str(s.thread)) for s in shown]),
+        Column("tickets", [Cell(f"{s.tickets:,}") for s in shown]),
+        Column("ticks", [Cell(f"{s.ticks:,}") for s in shown]),
+        Column("owed", [Cell(f"{s.owed:,.1f}") for s in shown]),
+        Column("got / owed", [Cell(f"{s.ticks / s.owed:.4f}" if s.owed else "-") for s in shown]),
+        Column("could not run", [Cell(f"{s.skipped:,}") for s in shown], drop_priority=1),
+    ]
     more = len(replay.shares) - len(shown)
-    rest = (
-        [f"and {counted(more, 'thread')} that were owed less (see --export-json)"] if more else []
-    )
+    rest = f"and {counted(more, 'thread')} that were owed less (see --export-json)"
     title = f"{replay.schedule}: shares of {counted(replay.ticks or 0, 'tick')}"
-    return Block(title, table=fixed(share_columns(shown)), notes=fixed(rest))
-
-
-def most_owed(replay: Replay) -> list[ThreadShare]:
-    """The threads for which a share matters most, by number."""
-    kept = sorted(replay.shares, key=lambda share: -share.owed)[:MAX_SHARES]
-    return sorted(kept, key=lambda share: share.thread)
+    yield Block(title, table=columns, notes=[rest] if more else [])
 
 
 def verdicts(replay: Replay) -> list[tuple[str, str]]:
@@ -170,10 +158,10 @@ def size(value: int | None) -> str:
 
 def memory_columns(replay: Replay) -> list[Column]:
     """A row for each replayed allocator, the least memory first, below one for the lower bound."""
-    found = sorted(
-        (f for f in replay.findings if f.runs),
-        key=lambda f: (f.peak_bytes is None, f.peak_bytes or 0),
-    )
+    lower_bound = replay.lower_bound_bytes
+    bound = Finding("lower bound", 0, lower_bound, None, None, None, None, None, None, [])
+    found = [f for f in replay.findings if f.runs]
+    found = [bound, *sorted(found, key=lambda f: (f.peak_bytes is None, f.peak_bytes or 0))]
     columns = [
         Column("allocator", [Cell(f.allocator) for f in found], left=True),
         Column("peak", [Cell(size(f.peak_bytes)) for f in found]),
@@ -185,12 +173,7 @@ def memory_columns(replay: Replay) -> list[Column]:
     if replay.is_deterministic:
         columns.append(Column("addresses", [_same(f.same_addresses) for f in found], left=True))
         columns.append(Column("memory", [_same(f.same_memory) for f in found], left=True))
-    bound = [Cell("lower bound"), Cell(size(replay.lower_bound_bytes))]
-    rest = [Cell("-")] * (len(columns) - len(bound))
-    return [
-        replace(column, cells=[cell, *column.cells])
-        for column, cell in zip(columns, [*bound, *rest], strict=True)
-    ]
+    return columns
 
 
 def _same(same: bool | None) -> Cell:
@@ -201,47 +184,16 @@ def _same(same: bool | None) -> Cell:
 
 def latency_columns(replay: Replay) -> list[Column]:
     """A block of rows for each kind of call; none if latencies were not measured."""
-    rows: list[tuple[str, Finding, Latency]] = []
+    rows = []
     for kind in KIND_ORDER:
-        own = [(f, each) for f in replay.findings for each in f.latencies if each.kind == kind]
-        rows += [(kind, *pair) for pair in sorted(own, key=lambda pair: pair[1].p999_ns)]
-    if not rows:
-        return []
-    labels = [kind if place == 0 or rows[place - 1][0] != kind else "" for place, (kind, *_)
-              in enumerate(rows)]  # fmt: skip
-    columns = [
-        Column("call", [Cell(label) for label in labels], left=True),
-        Column("allocator", [Cell(finding.allocator) for _, finding, _ in rows], left=True),
-        Column("calls", [Cell(f"{each.calls:,}") for *_, each in rows], drop_priority=1),
-    ]
-    for header, key in (
-        ("p50", "p50_ns"),
-        ("p99", "p99_ns"),
-        ("p99.9", "p999_ns"),
-        ("p99.99", "p9999_ns"),
-        ("max", "max_ns"),
-    ):
-        columns.append(Column(header, [Cell(nanoseconds(getattr(e, key))) for *_, e in rows]))
-    return columns
-
-
-def nanoseconds(value: int) -> str:
-    return quantity(value / 1e9, "seconds")
-
-
-def share_columns(shares: Sequence[ThreadShare]) -> list[Column]:
-    return [
-        Column("thread", [Cell(str(s.thread)) for s in shares]),
-        Column("tickets", [Cell(f"{s.tickets:,}") for s in shares]),
-        Column("ticks", [Cell(f"{s.ticks:,}") for s in shares]),
-        Column("owed", [Cell(f"{s.owed:,.1f}") for s in shares]),
-        Column("got / owed", [Cell(got_over_owed(s)) for s in shares]),
-        Column("could not run", [Cell(f"{s.skipped:,}") for s in shares], drop_priority=1),
-    ]
-
-
-def got_over_owed(share: ThreadShare) -> str:
-    return f"{share.ticks / share.owed:.4f}" if share.owed else "-"
+        own = [(e, f.allocator) for f in replay.findings for e in f.latencies if e.kind == kind]
+        for place, (e, name) in enumerate(sorted(own, key=lambda pair: pair[0].p999_ns)):
+            times = (e.p50_ns, e.p99_ns, e.p999_ns, e.p9999_ns, e.max_ns)
+            words = [quantity(each / 1e9, "seconds") for each in times]
+            rows.append(["" if place else kind, name, f"{e.calls:,}", *words])
+    calls = Column("calls", drop_priority=1)
+    headers = ("call", "allocator", calls, "p50", "p99", "p99.9", "p99.99", "max")
+    return columns_of(headers, rows, left=2) if rows else []
 
 
 def fit_columns(replays: Sequence[Replay]) -> list[Column]:

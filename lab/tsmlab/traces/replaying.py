@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import starmap
 from pathlib import Path
+from typing import Any
 
 from tsmlab import compare, machine, records, stats
 from tsmlab.allocators import Allocator, file_sha256
@@ -102,12 +103,17 @@ class ReplayExecutor:
         line = replay_results.decode(
             request.stdout.read_text(encoding="utf-8", errors="surrogateescape")
         )
+        own = {
+            SETTLED: line.settled_resident_bytes,
+            AT_PEAK: line.at_peak,
+            OVER_TIME: line.over_time,
+        }
         return replace(
             measurement,
             wall_ns=line.raw["wall_ns"],
             peak_rss_bytes=line.peak_resident_bytes or measurement.peak_rss_bytes,
             series=(),
-            extra=_extra(line),
+            extra={key: float(value) for key, value in own.items() if value is not None},
             raw={"process": measurement.raw, "replay": dict(line.raw)},
         )
 
@@ -267,7 +273,9 @@ def _comparison_options(
 def _finished(
     subject: Subject, schedule: str, comparison: Comparison
 ) -> tuple[replay_results.Replayed, Comparison]:
-    comparison = _tidied(comparison, subject, schedule)
+    # The command without the folder of the trace.
+    command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
+    comparison = replace(comparison, name=f"{subject.name}, {schedule}", command=command)
     lines = [line for sample in comparison.samples if (line := line_of(sample)) is not None]
     first = lines[0]  # from the reference's trial, which must succeed
     found = replay_results.Replayed(
@@ -282,49 +290,32 @@ def _finished(
     return found, comparison
 
 
-def _tidied(comparison: Comparison, subject: Subject, schedule: str) -> Comparison:
-    """Removes the folder of the trace from the command."""
-    command = [*comparison.command[:-1], f"{trace_name(subject.trace.path)}{SUFFIX}"]
-    name = f"{subject.name}, {schedule}"
-    return replace(comparison, name=name, command=command)
-
-
-def _measured_lines(samples: Sequence[Sample], allocator: str) -> list[replay_results.ReplayLine]:
-    """For one allocator's measured runs that did not fail."""
-    own = [s for s in samples if s.allocator == allocator and s.phase == "measured"]
-    return [line for sample in own if (line := line_of(sample)) is not None]
-
-
-def all_latencies(samples: Sequence[Sample], allocator: str) -> dict[str, replay_results.Latencies]:
-    """By kind of call, over all measured runs."""
-    each = [line.latencies for line in _measured_lines(samples, allocator)]
-    kinds = dict.fromkeys(kind for latencies in each for kind in latencies)
-    return {
-        kind: replay_results.merged([own[kind] for own in each if kind in own]) for kind in kinds
-    }
-
-
-def _latency(kind: str, whole: replay_results.Latencies) -> replay_results.Latency:
-    p50, p99, p999, p9999 = map(whole.quantile_ns, (0.5, 0.99, 0.999, 0.9999))
-    return replay_results.Latency(kind, whole.calls, p50, p99, p999, p9999, whole.max_ns)
+def _latencies(lines: Sequence[replay_results.ReplayLine]) -> list[replay_results.Latency]:
+    """By kind of call; none if not measured."""
+    kinds: dict[str, list[Any]] = {}
+    for line in lines:
+        for kind, calls in (line.raw["latency"] or {}).items():
+            if calls["calls"]:
+                kinds.setdefault(kind, []).append(calls)
+    return list(starmap(replay_results.Latency.of, kinds.items()))
 
 
 def _finding(allocator: str, schedule: str, samples: Sequence[Sample]) -> replay_results.Finding:
-    lines = _measured_lines(samples, allocator)
-    own = [s for s in samples if s.allocator == allocator]
-    all_lines = [line for sample in own if (line := line_of(sample)) is not None]
+    own = [(s.phase, line_of(s)) for s in samples if s.allocator == allocator]
+    all_lines = [line for _, line in own if line is not None]
+    lines = [line for phase, line in own if line is not None and phase == "measured"]
     can_tell = replay_results.is_deterministic(schedule) and len(all_lines) > 1
     return replay_results.Finding(
         allocator=allocator,
         runs=len(lines),
-        peak_bytes=_median_bytes(lines, lambda line: line.peak_resident_bytes),
-        end_bytes=_median_bytes(lines, lambda line: line.end_resident_bytes),
-        settled_bytes=_median_bytes(lines, lambda line: line.settled_resident_bytes),
-        at_peak=_median(lines, lambda line: line.at_peak),
-        over_time=_median(lines, lambda line: line.over_time),
+        peak_bytes=_whole(_median(line.peak_resident_bytes for line in lines)),
+        end_bytes=_whole(_median(line.end_resident_bytes for line in lines)),
+        settled_bytes=_whole(_median(line.settled_resident_bytes for line in lines)),
+        at_peak=_median(line.at_peak for line in lines),
+        over_time=_median(line.over_time for line in lines),
         same_addresses=_all_equal([line.checksum for line in all_lines]) if can_tell else None,
-        same_memory=_all_equal([line.memory for line in all_lines]) if can_tell else None,
-        latencies=list(starmap(_latency, all_latencies(samples, allocator).items())),
+        same_memory=_all_equal([line.raw["samples"] for line in all_lines]) if can_tell else None,
+        latencies=_latencies(lines),
     )
 
 
@@ -332,25 +323,13 @@ def _all_equal(values: Sequence[object]) -> bool:
     return all(value == values[0] for value in values)
 
 
-def _median(
-    lines: Sequence[replay_results.ReplayLine],
-    pick: Callable[[replay_results.ReplayLine], float | None],
-) -> float | None:
-    values = [float(value) for line in lines if (value := pick(line)) is not None]
-    return stats.median(values) if values else None
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return stats.median(known) if known else None
 
 
-def _median_bytes(
-    lines: Sequence[replay_results.ReplayLine],
-    pick: Callable[[replay_results.ReplayLine], int | None],
-) -> int | None:
-    middle = _median(lines, pick)
-    return None if middle is None else round(middle)
-
-
-def _extra(line: replay_results.ReplayLine) -> dict[str, float]:
-    found = {SETTLED: line.settled_resident_bytes, AT_PEAK: line.at_peak, OVER_TIME: line.over_time}
-    return {key: float(value) for key, value in found.items() if value is not None}
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
 
 
 def _trace_info(subject: Subject, line: replay_results.ReplayLine) -> replay_results.TraceInfo:
