@@ -38,23 +38,20 @@ def test_a_pipe_gets_a_line_every_ten_seconds_at_most():
     assert not set("\x1b\r") & set(stream.getvalue())
 
 
-def test_a_terminal_sees_rounds_allocators_and_failures():
-    stream = Terminal()
-    good = Behaviour(seconds=1.0)
+def bar(stream):
+    return Bar(Console(file=stream, force_terminal=True, width=100))
+
+
+def test_a_terminal_sees_rounds_allocators_failures_and_notes_that_are_no_markup():
+    good, stream = Behaviour(seconds=1.0), Terminal()
     behaviours = {"glibc": good, "bad": Behaviour(signal=11), "good": good}
     executor = SimulatedExecutor(behaviours)
     options = World.options(list(behaviours), rule=StopRule(runs=3))
-    with Bar(Console(file=stream, force_terminal=True, width=100)) as reporter:
+    with bar(stream) as reporter:
         compare(options, executor, reporter, NullJournal(executor.clock))
-    shown = stream.getvalue()
-    mentions(shown, "bad: SIGSEGV", "bad failed", "3/≤3")
-
-
-def test_notes_with_brackets_are_not_markup():
-    stream = Terminal()
-    with Bar(Console(file=stream, force_terminal=True, width=100)) as bar:
-        bar.note("a [red]plain[/red] note")
-    assert "a [red]plain[/red] note" in stream.getvalue()
+        reporter.note("a [red]plain[/red] note")
+    told = ("bad: SIGSEGV", "bad failed", "3/≤3", "a [red]plain[/red] note")
+    mentions(stream.getvalue(), *told)
 
 
 def test_more_rounds_than_were_expected_have_no_end_that_is_known():
