@@ -12,10 +12,10 @@ from replay_fixtures import (
     CALLS,
     MIB,
     PROGRAM,
-    Looker,
     behaviour,
     latency,
     line,
+    looker,
     options,
     replayed,
     stride,
@@ -45,12 +45,17 @@ def trace(tmp_path):
     return tmp_path / "work.tstrace"
 
 
+def only(*given, **more):
+    """The only replay."""
+    (found,) = replays_of(replayed(*given, **more).results)
+    return found
+
+
 # --- one replay -----------------------------------------------------------------------------------
 
 
-def measured(printed, tmp_path, **changes):
+def measured(printed, tmp_path, words=(str(PROGRAM), "--schedule", "asap", "x.tstrace"), **changes):
     executor = SimulatedExecutor({"glibc": Behaviour(stdout=printed, seconds=2.0, **changes)})
-    words = (str(PROGRAM), "--schedule", "asap", "x.tstrace")
     return ReplayExecutor(executor, PROGRAM).run(run_request(*words, stdout=tmp_path / "stdout"))
 
 
@@ -65,11 +70,9 @@ def test_time_and_memory_are_what_replay_says_of_itself(tmp_path):
 
 def test_another_program_and_a_failed_replay_are_left_as_they_are(tmp_path):
     failed = measured(json.dumps(line()), tmp_path, exit_code=2)
-    assert (failed.wall_ns, failed.extra) == (2_000_000_000, {})
-    executor = SimulatedExecutor({"glibc": Behaviour(stdout="42\n", seconds=2.0)})
-    asked = run_request("/bin/true", stdout=tmp_path / "stdout")
-    other = ReplayExecutor(executor, PROGRAM).run(asked)
-    assert (other.wall_ns, other.extra) == (2_000_000_000, {})
+    other = measured("42\n", tmp_path, words=("/bin/true",))
+    for found in (failed, other):
+        assert (found.wall_ns, found.extra) == (2_000_000_000, {})
 
 
 @pytest.mark.parametrize("printed", ["", "no JSON", '{"schema": "tsmalloc-replay/9"}', "[1]"])
@@ -80,27 +83,16 @@ def test_an_answer_in_another_form_names_the_remedy(printed, tmp_path):
 
 def test_fragmentation_is_told_by_the_peaks_and_over_time():
     samples = [[0, 100, 400, 0, None, None], [1, 300, 400, 0, None, None]]
-    raw = line(samples=samples, peak_resident_bytes=600)
+    raw = line(samples=samples, peak_resident_bytes=600, settled_resident_bytes=None)
     raw["planned"] = raw["planned"] | {"peak_live_bytes": 400}
     found = ReplayLine(raw)
     assert found.at_peak == pytest.approx(0.5)  # 600 of 400
     assert found.over_time == pytest.approx(1.0)  # 800 of 400
+    assert found.settled_resident_bytes == 300_000, "without idling, what is left after freeing"
     another_order = ReplayLine(raw | {"schedule": "stride", "peak_live_bytes": 300})
     assert another_order.at_peak == pytest.approx(1.0), "what was live at once in this order"
     nothing = line(samples=[[0, 0, 400, 0, None, None]])
     assert ReplayLine(nothing).over_time is None
-
-
-def test_the_lower_bound_is_of_the_order_in_which_the_calls_were_made(tmp_path):
-    trace = tmp_path / "work.tstrace"
-    behaviours = {"glibc": behaviour(stride(peak_live_bytes=300))}
-    (found,) = replays_of(replayed(trace, behaviours, schedules=("stride",)).results)
-    assert (found.lower_bound_bytes, found.trace.peak_live_bytes) == (300, 2 * MIB)
-
-
-def test_without_idling_what_is_settled_is_what_was_left_after_freeing():
-    assert ReplayLine(line()).settled_resident_bytes == 200_000
-    assert ReplayLine(line(settled_resident_bytes=None)).settled_resident_bytes == 300_000
 
 
 def test_quantiles_are_upper_ends_of_buckets_and_never_above_the_longest_call():
@@ -163,22 +155,23 @@ def test_it_is_a_comparison_with_its_verdicts(trace):
         "glibc": behaviour(line(1.5)),
         "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000)),
     }
-    (found,) = replays_of(replayed(trace, behaviours, rounds=6).results)
-    rows = {row.allocator: row for row in found.comparison.analysis.rows}
-    assert rows["tsmalloc"].metrics[TIME].median == 0.04
-    assert rows["tsmalloc"].metrics[TIME].verdict is Verdict.BETTER
-    assert rows["tsmalloc"].metrics[PEAK_MEMORY].median == 2.5 * MIB
-    assert rows["glibc"].metrics[AT_PEAK].median == 0.5
-    phases = [s.phase for s in found.comparison.samples]
+    found = only(trace, behaviours, rounds=6)
+    comparison = found.comparison
+    rows = {row.allocator: row.metrics for row in comparison.analysis.rows}
+    assert rows["tsmalloc"][TIME].median == 0.04
+    assert rows["tsmalloc"][TIME].verdict is Verdict.BETTER
+    assert rows["tsmalloc"][PEAK_MEMORY].median == 2.5 * MIB
+    assert rows["glibc"][AT_PEAK].median == 0.5
+    phases = [s.phase for s in comparison.samples]
     assert (phases.count("warmup"), phases.count("measured")) == (3, 18)
-    assert len({s.padding_bytes for s in found.comparison.samples}) > 2
-    assert not {t.code for t in found.comparison.warnings} & {"several-processes", "short-runs"}
+    assert len({s.padding_bytes for s in comparison.samples}) > 2
+    assert not {t.code for t in comparison.warnings} & {"several-processes", "short-runs"}
+    # Real threads are not expected to repeat.
+    assert found.findings[0].same_addresses is found.findings[0].same_memory is None
 
 
 def test_what_was_replayed_is_told(trace):
-    printed = line(children=[{"image": 1}])
-    (found,) = replays_of(replayed(trace, {"glibc": behaviour(printed)}).results)
-    told = found.trace
+    told = only(trace, {"glibc": behaviour(line(children=[{"image": 1}]))}).trace
     assert (told.name, told.bytes, told.threads, told.processes) == ("work", 7, 3, 2)
     assert told.all_calls == sum(CALLS.values()) == 225
     assert told.peak_live_bytes == 2 * MIB
@@ -186,8 +179,8 @@ def test_what_was_replayed_is_told(trace):
 
 
 def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace):
-    looker = Looker((0, 264), (1, 9), (3, 30_000), (4, 10), (5, 11))
-    results = replayed(trace, {"glibc": behaviour(line())}, looker=looker, image=2).results
+    look = looker((0, 264), (1, 9), (3, 30_000), (4, 10), (5, 11))
+    results = replayed(trace, {"glibc": behaviour(line())}, look=look, image=2).results
     told = replays_of(results)[0].trace
     assert (told.program.number, told.program.name, told.program.events) == (2, "perl", 225)
     assert [each.number for each in told.others] == [3, 0, 5, 4, 1]
@@ -201,16 +194,19 @@ def test_programs_that_are_not_replayed_are_named_the_busiest_first(trace):
 
 
 def test_a_schedule_that_repeats_is_run_twice_without_warming_up(trace):
-    behaviours = {"glibc": behaviour(stride()), "tsmalloc": behaviour(stride(1.25))}
-    outcome = replayed(trace, behaviours, rounds=None, schedules=("stride",))
-    (found,) = replays_of(outcome.results)
-    phases = [(s.phase, s.allocator) for s in found.comparison.samples]
+    printed = stride(peak_live_bytes=300)
+    behaviours = {"glibc": behaviour(printed), "tsmalloc": behaviour(printed)}
+    found = only(trace, behaviours, rounds=None, schedules=("stride",))
+    samples = found.comparison.samples
+    phases = [(s.phase, s.allocator) for s in samples]
     assert phases.count(("measured", "tsmalloc")) == 2
     assert not any(phase == "warmup" for phase, _ in phases)
     assert "few-rounds" not in {t.code for t in found.comparison.warnings}
-    assert {s.padding_bytes for s in found.comparison.samples} == {0}, "the same stack in each run"
+    assert {s.padding_bytes for s in samples} == {0}, "the same stack in each run"
     assert found.ticks == 6
     assert found.shares[2] == ThreadShare(2, 1, 0, 2, 0.333333)
+    # The lower bound is of the order in which the calls were made.
+    assert (found.lower_bound_bytes, found.trace.peak_live_bytes) == (300, 2 * MIB)
 
 
 def test_whether_runs_were_the_same_is_found_run_by_run(trace):
@@ -222,23 +218,16 @@ def test_whether_runs_were_the_same_is_found_run_by_run(trace):
         "moves": behaviour(stride(), changes=((1, behaviour(moved)),)),
         "grows": behaviour(stride(), changes=((2, behaviour(grown)),)),
     }
-    (found,) = replays_of(replayed(trace, behaviours, schedules=("stride",)).results)
+    found = only(trace, behaviours, schedules=("stride",))
     same = {f.allocator: (f.same_addresses, f.same_memory) for f in found.findings}
     assert same == {"glibc": (True, True), "moves": (False, True), "grows": (True, False)}
-
-
-def test_real_threads_are_not_expected_to_repeat(trace):
-    (found,) = replays_of(replayed(trace, {"glibc": behaviour(line())}).results)
-    assert found.findings[0].same_addresses is None
-    assert found.findings[0].same_memory is None
 
 
 def test_findings_are_medians_of_the_measured_runs(trace):
     # The reference's trial and warm-up are runs 0, 1 and 2; then two in each round.
     overheads = (9.0, 9.0, 9.0, 1.1, 1.3, 1.2, 1.2, 1.9, 1.0)
     changes = tuple((run, behaviour(line(each))) for run, each in enumerate(overheads))
-    (found,) = replays_of(replayed(trace, {"glibc": behaviour(line(), changes=changes)}).results)
-    (finding,) = found.findings
+    (finding,) = only(trace, {"glibc": behaviour(line(), changes=changes)}).findings
     assert finding.runs == 6
     assert finding.over_time == pytest.approx(0.2, abs=1e-6)
     assert finding.peak_bytes == pytest.approx(2.4 * MIB, abs=2)
@@ -246,8 +235,7 @@ def test_findings_are_medians_of_the_measured_runs(trace):
 
 def test_latencies_of_all_runs_are_put_together(trace):
     printed = line(latency={"malloc": latency((32, 99), (64, 1)), "realloc": latency((8, 0))})
-    (found,) = replays_of(replayed(trace, {"glibc": behaviour(printed)}, latency=True).results)
-    (finding,) = found.findings
+    (finding,) = only(trace, {"glibc": behaviour(printed)}, latency=True).findings
     assert finding.latencies == [Latency("malloc", 600, 32, 32, 64, 64, 64)]
 
 
@@ -265,42 +253,34 @@ def test_a_failure_under_one_allocator_is_a_row(trace):
     assert (bad.runs, bad.peak_bytes, bad.same_memory) == (0, None, None)
 
 
-def test_a_reference_that_fails_ends_it(trace):
-    with refused("glibc: exit 2"):
-        replayed(trace, {"glibc": behaviour(line(), exit_code=2)})
-
-
 def test_ctrl_c_keeps_what_was_replayed(tmp_path):
     behaviours = {"glibc": behaviour(line())}
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
+
+    def interrupted(at):
+        found = replayed(traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=at))
+        assert found.results.interrupted
+        return [len(r.comparison.samples) for r in replays_of(found.results)]
+
     runs = 1 + 2 + 3 * 2  # of one trace
-    in_a_round = replayed(
-        traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=runs + 5)
-    )
-    assert in_a_round.results.interrupted
-    assert [len(r.comparison.samples) for r in replays_of(in_a_round.results)] == [runs, 5]
-    in_the_trial = replayed(
-        traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=runs)
-    )
-    assert in_the_trial.results.interrupted
-    assert [r.trace.name for r in replays_of(in_the_trial.results)] == ["one"]
+    assert interrupted(runs + 5) == [runs, 5]
+    assert interrupted(runs) == [runs]  # in the trial of the second
     with pytest.raises(KeyboardInterrupt):
-        replayed(traces, behaviours, SimulatedExecutor(behaviours, interrupt_at_run=0))
+        interrupted(0)
 
 
 def test_a_second_trace_that_is_none_keeps_what_was_replayed(tmp_path):
-    class Picky(Looker):
-        def __call__(self, path):
-            if path.name == "two.tstrace":
-                raise UserError("two.tstrace is not a trace.", "Record it anew.")
-            return super().__call__(path)
+    def picky(path):
+        if path.name == "two.tstrace":
+            raise UserError("two.tstrace is not a trace.", "Record it anew.")
+        return looker()(path)
 
     traces = [tmp_path / "one.tstrace", tmp_path / "two.tstrace"]
-    outcome = replayed(traces, {"glibc": behaviour(line())}, looker=Picky())
+    outcome = replayed(traces, {"glibc": behaviour(line())}, look=picky)
     assert "is not a trace" in outcome.error.message
     assert [r.trace.name for r in replays_of(outcome.results)] == ["one"]
     with refused("two.tstrace"):
-        replayed(list(reversed(traces)), {"glibc": behaviour(line())}, looker=Picky())
+        replayed(list(reversed(traces)), {"glibc": behaviour(line())}, look=picky)
 
 
 def test_two_traces_of_one_name_are_told_apart(tmp_path):
@@ -334,12 +314,13 @@ def test_the_complaint_of_the_reader_is_passed_on(tmp_path, monkeypatch):
             read(Path("x.tstrace"))
 
 
-def image(number, events, birth="exec", parent=None):
-    return Image(number, birth, parent, 0, "p", "libc.so.6", events, 1, 0, "exited")
-
-
 def test_a_replay_begins_with_the_program_whose_family_has_most_events():
-    images = (image(0, 50, "root"), image(1, 40), image(2, 20, "fork", 1), image(3, 30, "orphan"))
+    images = tuple(
+        Image(number, birth, parent, 0, "p", "libc.so.6", events, 1, 0, "exited")
+        for number, (birth, parent, events) in enumerate(
+            [("root", None, 50), ("exec", None, 40), ("fork", 1, 20), ("orphan", None, 30)]
+        )
+    )
     trace = Trace(Path("t"), 1, True, images, ())
     assert trace.chosen(None).number == 1
     assert trace.family(1) == {1, 2}

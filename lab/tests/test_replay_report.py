@@ -3,14 +3,13 @@
 import csv
 import io
 import re
-from pathlib import Path
 
 import pytest
-from refusals import mentions, refused
+from refusals import mentions
 from replay_fixtures import MIB, behaviour, latency, line, replayed, stride
 
 from tsmlab import records, report, texts
-from tsmlab.commands import replay as command
+
 from tsmlab.report import figures, writing
 from tsmlab.report.theme import REQUESTED
 from tsmlab.traces.replay_results import replays_of
@@ -21,16 +20,25 @@ def trace(tmp_path_factory):
     return tmp_path_factory.mktemp("traces") / "work.tstrace"
 
 
-def timed():
-    return {"malloc": latency((32, 990), (1024, 10)), "free": latency((16, 1000))}
+TIMED = {"malloc": latency((32, 990), (1024, 10)), "free": latency((16, 1000))}
+
+
+def text_of(trace, behaviours, width=120, **changes):
+    return texts.report(replayed(trace, behaviours, **({"rounds": None} | changes)).results, width)
+
+
+def row(text, *begin):
+    """The words of the first line that begins with these."""
+    lines = (line.split() for line in text.splitlines())
+    return next(words for words in lines if words[: len(begin)] == list(begin))
 
 
 @pytest.fixture(scope="module")
 def one(trace):
     """A trace at full speed, with latencies."""
     behaviours = {
-        "glibc": behaviour(line(1.5, latency=timed())),
-        "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000, latency=timed())),
+        "glibc": behaviour(line(1.5, latency=TIMED)),
+        "tsmalloc": behaviour(line(1.25, wall_ns=40_000_000, latency=TIMED)),
     }
     return replayed(trace, behaviours, rounds=6, latency=True).results
 
@@ -55,62 +63,49 @@ def test_one_replay_has_times_verdicts_memory_and_latencies(one):
     assert re.search("replay of work: 225 calls of 3 threads.* 2.00M", text)
     assert "asap: 6 rounds, 18 runs, seed 7" in text
     assert "tsmalloc: -20.0%" in " ".join(text.split())
-    memory = next(row for row in text.splitlines() if row.split()[:2] == ["tsmalloc", "2.50M"])
-    assert memory.split() == ["tsmalloc", "2.50M", "1.25M", "195K", "25.00%", "25.00%"]
-    bound = next(row for row in text.splitlines() if row.startswith("lower bound"))
-    assert bound.split() == ["lower", "bound", "2.00M", "-", "-", "-", "-"]
-    rows = [row.split() for row in text.splitlines() if row.startswith(("malloc", "free"))]
-    assert ["malloc", "glibc", "12,000"] in [row[:3] for row in rows], "twice in each round"
-    assert " ".join(rows[0][3:]) == "32.0 ns 32.0 ns 1.02 µs 1.02 µs 1.02 µs"
+    assert row(text, "tsmalloc", "2.50M")[2:] == ["1.25M", "195K", "25.00%", "25.00%"]
+    assert row(text, "lower", "bound")[2:] == ["2.00M", "-", "-", "-", "-"]
+    assert row(text, "malloc", "glibc")[2] == "12,000", "twice in each round"
+    assert row(text, "malloc")[3:] == "32.0 ns 32.0 ns 1.02 µs 1.02 µs 1.02 µs".split()
     assert "tsmalloc run tsmalloc -- PROGRAM" in text
     assert "addresses" not in text, "real threads are not expected to repeat"
 
 
 def test_what_was_left_out_or_repeats_or_has_one_thread_is_told(trace):
     behaviours = {"glibc": behaviour(stride()), "odd": behaviour(stride())}
-    results = replayed(trace, behaviours, rounds=None, schedules=("stride",)).results
-    text = texts.report(results, 120)
+    text = text_of(trace, behaviours, schedules=("stride",))
     for what in ("addresses", "memory at every sample"):
         assert re.search(f"{what}: the same .* 2 allocators", text)
     assert "stride: shares of 6 ticks" in text
-    thread = next(row for row in text.splitlines() if row.split()[:2] == ["0", "3"])
-    assert thread.split() == ["0", "3", "4", "3.4", "1.1765", "0"]
-    results = replayed(trace, behaviours, rounds=1, schedules=("stride",)).results
-    assert re.search(r"addresses: the same .* glibc\n", texts.report(results, 120))
-    printed = line()
+    assert row(text, "0", "3") == ["0", "3", "4", "3.4", "1.1765", "0"]
+    text = text_of(trace, behaviours, rounds=1, schedules=("stride",))
+    assert re.search(r"addresses: the same .* glibc\n", text)
+    printed, alone = line(), stride()
     printed["planned"] = printed["planned"] | {"left_out": 25}
-    results = replayed(trace, {"glibc": behaviour(printed)}).results
-    assert "skipped: 25 calls" in texts.report(results, 120)
-    alone = stride()
+    assert "skipped: 25 calls" in text_of(trace, {"glibc": behaviour(printed)}, rounds=3)
     alone["planned"] = alone["planned"] | {"threads": 1}
-    results = replayed(
-        trace, {"glibc": behaviour(alone)}, rounds=None, schedules=("lottery", "stride")
-    ).results
-    assert "one thread" in texts.report(results, 120)
+    text = text_of(trace, {"glibc": behaviour(alone)}, schedules=("lottery", "stride"))
+    assert "one thread" in text
+    bad = behaviour(stride(), exit_code=2, stderr="replay: 3 blocks are corrupt\n")
+    text = text_of(trace, behaviours | {"bad": bad}, schedules=("lottery", "stride"))
+    mentions(text, "stride: FAILED bad: exit 2", "3 blocks are corrupt")
 
 
 def test_schedules_stand_side_by_side(schedules):
     text = texts.report(schedules, 140)
-    head = next(row for row in text.splitlines() if row.startswith("allocator"))
-    assert head.split() == ["allocator", "round-robin", "lottery", "stride"]
-    best = next(row for row in text.splitlines() if row.startswith("lock-best"))
-    assert best.count("10.00% (10.00%)") == 3
-    odd = next(row for row in text.splitlines() if row.startswith("odd"))
-    assert odd.count("(differs)") == 1, "it changes with its second run, under the first schedule"
+    assert row(text, "allocator") == ["allocator", "round-robin", "lottery", "stride"]
+    assert row(text, "lock-best")[1:] == ["10.00%", "(10.00%)"] * 3
+    assert row(text, "odd").count("(differs)") == 1, "with its second run, under the first schedule"
     assert re.search("round-robin: addresses: differ .* odd; .* 2", text)
     assert re.search("lottery, stride: addresses: the same .* 3 allocators", text)
     assert "one thread" not in text
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_table_is_cut(one, schedules, width):
-    for results in (one, schedules):
-        assert "…" not in texts.report(results, width)
-
-
-def test_markdown_has_the_same_tables(one, schedules):
-    text = texts.markdown(one)
-    mentions(text, "| tsmalloc | 2.50M | 1.25M | 195K | 25.00% | 25.00% |", "Measured on")
+def test_no_table_is_cut_and_markdown_has_the_same(one, schedules):
+    for width in (40, 80, 200):
+        assert "…" not in texts.report(one, width) + texts.report(schedules, width)
+    told = ("| tsmalloc | 2.50M | 1.25M | 195K | 25.00% | 25.00% |", "Measured on")
+    mentions(texts.markdown(one), *told)
     assert "| lock-best | 10.00% (10.00%) |" in texts.markdown(schedules)
 
 
@@ -123,27 +118,7 @@ def test_csv_has_a_line_for_each_run(schedules):
     assert fragmentation == pytest.approx([0.1] * len(best), abs=1e-6)
 
 
-def test_a_failure_is_told_under_its_schedule(trace):
-    behaviours = {
-        "glibc": behaviour(stride()),
-        "bad": behaviour(stride(), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
-    }
-    results = replayed(trace, behaviours, rounds=None, schedules=("lottery", "stride")).results
-    text = texts.report(results, 120)
-    mentions(text, "stride: FAILED bad: exit 2", "3 blocks are corrupt")
-
-
 # --- the page -------------------------------------------------------------------------------------
-
-
-def titles(results):
-    return [figure.name for figure in writing.of(results).figures]
-
-
-def test_replays_have_their_figures(one, schedules):
-    assert titles(one)[0] == "work-memory"
-    assert {"ratios", "tradeoff", "distribution"} <= set(titles(one))
-    assert titles(schedules) == ["work-memory"]
 
 
 def test_curves_hold_the_samples(schedules):
@@ -153,49 +128,15 @@ def test_curves_hold_the_samples(schedules):
     assert drawn["requested"].style == REQUESTED
 
 
-def test_the_page_stands_alone_and_has_all_files(one, schedules, tmp_path):
-    for number, results in enumerate((one, schedules)):
+def test_the_page_has_its_figures_and_all_files(one, schedules, tmp_path):
+    for number, (results, expected) in enumerate(
+        ((one, {"work-memory", "ratios", "tradeoff", "distribution"}), (schedules, {"work-memory"}))
+    ):
+        names = {figure.name for figure in writing.of(results).figures}
+        assert names == expected if results is schedules else names >= expected
         kept = records.save(results, [tmp_path])
         page = report.write(report.read(kept), tmp_path / f"page{number}")
         text = page.read_text()
-        assert "Replay of work" in text
-        for name in titles(results):
-            assert f'id="{name}"' in text
+        mentions(text, "Replay of work", *(f'id="{name}"' for name in names))
         assert "- replay of work" in (page.parent / "results.md").read_text()
         assert "work,asap" in (page.parent / "runs.csv").read_text() or number == 1
-
-
-# --- options --------------------------------------------------------------------------------------
-
-
-def given(**changes):
-    """The parameters as click would pass them."""
-    names = ["tickets", "quantum", "seed", "rounds", "timeout_seconds", "cpus", "image", "window"]
-    values = {
-        "schedule": "asap", "extra": (), "chosen": ("glibc",), "reference": "glibc",
-        "time_budget_seconds": 120.0, "margin": 0.01, "touch": "page", "verify": False,
-        "latency": False, "settle_seconds": 0.1,
-    }  # fmt: skip
-    return dict.fromkeys(names) | values | changes
-
-
-@pytest.mark.parametrize(
-    "contradiction",
-    [
-        {"tickets": "3,2,1"},
-        {"tickets": "3,2,1", "schedule": "round-robin"},
-        {"quantum": 5},
-        {"quantum": 5, "schedule": "recorded"},
-    ],
-)
-def test_options_that_mean_nothing_are_refused(contradiction):
-    with refused(f"--{next(iter(contradiction))}", remedy="--schedule"):
-        command.options_of([Path("x.tstrace")], given(**contradiction))
-
-
-def test_all_schedules_are_the_three_that_share():
-    options = command.options_of([Path("x")], given(schedule="all", tickets="2,1", seed=5))
-    assert options.schedules == ("round-robin", "lottery", "stride")
-    assert (options.tickets, options.seed, options.rounds) == ("2,1", 5, None)
-    assert options.rule("stride").runs == 2
-    assert command.options_of([Path("x")], given()).rule("asap").runs is None

@@ -1,7 +1,6 @@
 """The search for options, on simulated programs with known truth."""
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,17 +21,14 @@ from tsmlab.trial import PADDING_VARIABLE, Program
 from tsmlab.tune import Options, tune
 from tsmlab.tune_options import Option
 
-# By variable and value: factors for time and memory.
-Effects = Mapping[tuple[str, str], tuple[float, float]]
-SAME = (1.0, 1.0)
-
 
 @dataclass
 class Tuned:
-    """A program whose time and memory depend on its variables. steady: the noise of a run depends
-    only on its settings and round, so that it is the same when run again."""
+    """A program whose time and memory depend on its variables. effects: factors for both, by
+    variable and value. steady: the noise of a run depends only on its settings and round, so that
+    it is the same when run again."""
 
-    effects: Effects
+    effects: dict[tuple[str, str], tuple[float, float]]
     noise: float = 0.003
     seed: int = 1
     broken: frozenset[str] = frozenset()
@@ -56,7 +52,7 @@ class Tuned:
         generator = random.Random(f"{self.seed}/{key}")
         seconds, memory = (generator.lognormvariate(0.0, self.noise) for _ in range(2))
         for setting in env.items():
-            factors = self.effects.get(setting, SAME)
+            factors = self.effects.get(setting, (1.0, 1.0))
             seconds, memory = seconds * factors[0], memory * factors[1]
         broken = any(f"{name}={value}" in self.broken for name, value in env.items())
         behaviour = Behaviour(
@@ -69,12 +65,11 @@ class Tuned:
         return Measurement.from_json(measure_answer(behaviour, request, 0.1 * seconds))
 
 
-def variable(name, *values):
-    return Option(name, values, name)
+def variable(name, values=3):
+    return Option(name, tuple(map(str, range(values))), name)
 
 
-FAST, SMALL = variable("FAST", "0", "1", "2"), variable("SMALL", "0", "1", "2")
-NOTHING = variable("NOTHING", *(str(number) for number in range(8)))
+FAST, SMALL, NOTHING = variable("FAST"), variable("SMALL"), variable("NOTHING", 8)
 EFFECTS = {
     ("FAST", "1"): (0.9, 1.0),
     ("FAST", "2"): (1.2, 1.0),
@@ -129,43 +124,31 @@ def test_two_changes_that_both_help_are_found_one_after_the_other():
     results = search(FAST, SMALL, NOTHING, executor=Tuned(effects)).results
     assert results.tune.settings == ["FAST=1", "SMALL=2"]
     assert results.tune.variables == {"FAST": "1", "SMALL": "2"}
-    assert [step.base for step in results.tune.steps] == [[], ["FAST=1"], ["FAST=1", "SMALL=2"]]
-    assert [step.confirmed for step in results.tune.steps] == [True, True, False]
+    steps = results.tune.steps
+    assert [step.base for step in steps] == [[], ["FAST=1"], ["FAST=1", "SMALL=2"]]
+    assert [step.confirmed for step in steps] == [True, True, False]
+    # What chose a change does not confirm it: the rounds that count begin after the race.
+    fresh = next(part for part in results.parts if part.name == "step 1, fresh rounds")
+    assert {info.name for info in fresh.allocators} == {"mine", "tuned version"}
+    assert steps[0].rows[0].ratio.pairs == fresh.analysis.rounds
     # Compared with the default, in rounds that decided nothing else.
-    row = results.tune.rows[0]
     assert results.parts[-1].name == "the winner against the default"
-    assert row.ratio.ratio == pytest.approx(0.72, rel=0.01)
+    assert results.tune.rows[0].ratio.ratio == pytest.approx(0.72, rel=0.01)
 
 
 @pytest.mark.parametrize("objective", ["time", "memory", "both"])
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.long)])
 def test_an_option_without_effect_never_wins(objective, seeds):
     for seed in seeds:
-        noise = 0.02 if seed % 2 else 0.2
-        executor = Tuned({}, noise=noise, seed=seed)
+        executor = Tuned({}, noise=0.02 if seed % 2 else 0.2, seed=seed)
         results = search(NOTHING, executor=executor, objective=objective, seed=seed).results
         assert results.tune.settings == []
         assert results.tune.variables == {}
         assert "defaults of mine" in texts.report(results, 120)
-
-
-@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 4), marks=pytest.mark.long)])
-def test_an_option_without_effect_does_not_ride_along(seeds):
-    for seed in seeds:
-        executor = Tuned({("FAST", "1"): (0.9, 1.0)}, noise=0.02, seed=seed)
-        results = search(FAST, NOTHING, executor=executor, seed=seed).results
-        assert results.tune.settings in (["FAST=1"], [])
-        assert all(not name.startswith("NOTHING") for name in results.tune.settings)
-
-
-def test_what_chose_a_change_does_not_confirm_it():
-    """The rounds that count begin after the race, and are separate from it."""
-    results = search(FAST).results
-    step = results.tune.steps[0]
-    fresh = next(s for s in results.parts if s.name == "step 1, fresh rounds")
-    assert {info.name for info in fresh.allocators} == {"mine", "tuned version"}
-    ratio = step.rows[0].ratio
-    assert ratio.pairs == fresh.analysis.rounds
+        if seed < 4 and objective == "time":  # nor does it ride along
+            executor = Tuned({("FAST", "1"): (0.9, 1.0)}, noise=0.02, seed=seed)
+            results = search(FAST, NOTHING, executor=executor, seed=seed).results
+            assert results.tune.settings in (["FAST=1"], [])
 
 
 def test_a_number_that_the_program_prints_is_an_objective():
@@ -194,8 +177,7 @@ def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long():
 
 
 def test_what_cannot_be_better_any_more_falls_at_once():
-    effects = {("NOTHING", str(n)): (1.5, 1.0) for n in range(8)}
-    executor = Tuned(effects, noise=0.001)
+    executor = Tuned({("NOTHING", str(n)): (1.5, 1.0) for n in range(8)}, noise=0.001)
     results = search(NOTHING, executor=executor).results
     assert {raced.fate for raced in results.tune.steps[0].raced} == {"no better"}
     assert executor.runs == 1 + (8 + 2) * (1 + 3)  # the probe, a warm-up and one rung
@@ -236,30 +218,24 @@ def test_a_program_that_fails_by_itself_ends_the_search():
 
 @pytest.mark.parametrize("run", [3, 20, 60, 75])
 def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
-    def journalled(executor, journal):
-        with journal:
-            return search(FAST, SMALL, executor=executor, memo=journal, objective="both").results
+    def journalled(journal=None, at=None):
+        executor = Tuned(EFFECTS, steady=True, interrupt_at_run=at)
+        if journal is None:
+            folder = tmp_path / ("whole" if at is None else "cut")
+            opened = Journal.begin(Header.of("tune", [], 7, []), [folder], executor.clock)
+        else:
+            opened = Journal.resume(journal, executor.clock)
+        with opened:
+            found = search(FAST, SMALL, executor=executor, memo=opened, objective="both").results
+        return found, executor.runs, opened.path
 
-    def begin(folder, executor):
-        header = Header.of("tune", [], 7, [])
-        return Journal.begin(header, [folder], executor.clock)
-
-    whole = Tuned(EFFECTS, steady=True)
-    expected = journalled(whole, begin(tmp_path / "whole", whole))
+    expected, runs, _ = journalled()
     assert expected.tune.settings == ["SMALL=1", "FAST=1"]
-    cut = Tuned(EFFECTS, steady=True, interrupt_at_run=run)
-    partial = journalled(cut, begin(tmp_path / "cut", cut))
+    partial, _, path = journalled(at=run)
     assert partial.interrupted
-    (path,) = (tmp_path / "cut").glob("*.jsonl")
-    rest = Tuned(EFFECTS, steady=True)
-    resumed = journalled(rest, Journal.resume(path, rest.clock))
-    assert rest.runs == whole.runs - run
+    resumed, rest, _ = journalled(path)
+    assert rest == runs - run
     assert timeless(resumed) == timeless(expected)
-
-
-def test_what_is_interrupted_before_the_first_run_has_no_results():
-    with pytest.raises(KeyboardInterrupt):
-        search(FAST, executor=Tuned(EFFECTS, interrupt_at_run=0))
 
 
 # --- output ---------------------------------------------------------------------------------------

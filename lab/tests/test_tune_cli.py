@@ -52,24 +52,20 @@ def test_instructions_decide_where_times_tell_nothing(tune, waste):
 
 
 def test_a_value_that_breaks_the_program_is_a_failure(tune, waste):
-    words = ("waste", "--allocator", f"waste={waste}", "--no-doctor", "--only")
-    words = (*words, "--option", "WASTE=9")
-    done = tune(*words, "--", "/bin/true", status=2)
+    words = ("waste", "--allocator", f"waste={waste}", "--no-doctor", "--only", "--option")
+    done = tune(*words, "WASTE=9", "--", "/bin/true", status=2)
     assert "FAILED WASTE=9: SIGABRT" in done.stdout
-    tune(*words, "-i", "--", "/bin/true")
+    tune(*words, "WASTE=9", "-i", "--", "/bin/true")
 
 
 @pytest.mark.long
 def test_an_interrupted_search_goes_on(tune, waste, environment, tmp_path):
-    words = [
-        *("tune", "waste", "--allocator", f"waste={waste}", "--for", "memory", *WASTE),
-        *("--time-budget", "15s"),
-        *("--", "/bin/sleep", "0.1"),
-    ]
-    process = prompt.start(*words, env=environment)
+    words = ("waste", "--allocator", f"waste={waste}", "--for", "memory", *WASTE)
+    program = ("/bin/sleep", "0.1")
+    process = prompt.start("tune", *words, "--time-budget", "15s", "--", *program, env=environment)
     _, err = prompt.stop_after(process, tmp_path, "\n", 13)
     assert process.returncode == 130, err
     assert prompt.kept(tmp_path, "tune").interrupted
     assert "tsmalloc tune --resume\n" in err
-    done = tune("--resume")
-    assert f"use it     WASTE=0 LD_PRELOAD={waste} {shlex.join(words[-2:])}" in done.stdout
+    line = f"use it     WASTE=0 LD_PRELOAD={waste} {shlex.join(program)}"
+    assert line in tune("--resume").stdout

@@ -87,19 +87,19 @@ def test_a_library_of_something_else_knows_none(tmp_path):
 
 
 def test_lists_are_written_as_their_allocator_reads_them():
-    pair = (
-        Setting(replace(JEMALLOC, name="narenas", values=("1",)), "1"),
-        Setting(replace(JEMALLOC, name="thp", values=("never",)), "never"),
-    )
-    assert environment(pair, {}) == {"MALLOC_CONF": "narenas:1,thp:never"}
-    before = {"MALLOC_CONF": "narenas:9"}
-    assert environment(pair, before) == {"MALLOC_CONF": "narenas:9,narenas:1,thp:never"}
-    tunable = Setting(
-        replace(TABLE.forms["glibc"], name="glibc.malloc.arena_max", values=("1",)), "1"
-    )
-    assert environment([tunable], {}) == {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
-    alone = Setting(Option("A", ("1",), "A"), "1")
-    assert environment([alone], {"A": "7"}) == {"A": "1"}
+    def set_to(form, name, value):
+        return Setting(replace(form, name=name, values=(value,)), value)
+
+    pair = (set_to(JEMALLOC, "narenas", "1"), set_to(JEMALLOC, "thp", "never"))
+    tunable = set_to(TABLE.forms["glibc"], "glibc.malloc.arena_max", "1")
+    alone = set_to(Option("A", ("1",), "A"), "A", "1")
+    for settings, before, after in (
+        (pair, {}, {"MALLOC_CONF": "narenas:1,thp:never"}),
+        (pair, {"MALLOC_CONF": "narenas:9"}, {"MALLOC_CONF": "narenas:9,narenas:1,thp:never"}),
+        ([tunable], {}, {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}),
+        ([alone], {"A": "7"}, {"A": "1"}),
+    ):
+        assert environment(settings, before) == after
 
 
 def test_what_is_set_already_is_kept(monkeypatch):
