@@ -14,7 +14,6 @@ from rich.console import Console
 
 from tsmlab import bench_text, texts
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
-
 from tsmlab.journal import NullJournal
 from tsmlab.progress import SilentReporter
 from tsmlab.study import from_json

@@ -20,7 +20,6 @@ from tsmlab.stats import Verdict
 from tsmlab.study import Study, from_json
 from tsmlab.sweep import Parameter
 
-
 TWO = {"glibc": Behaviour(), "a": Behaviour()}
 
 

@@ -119,7 +119,6 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("top", "programm", '"x"', "unknown key 'programm'", "Did you mean program?"),
     ("top", "plot", "[]", "unknown key 'plot'", "Keys: "),
     ("top", "rounds", "0", "rounds is 0", "at least 1"),
-
     ("top", "timeout_seconds", "-1", "timeout_seconds is -1", "above 0"),
     ("top", "run_seconds", "inf", "run_seconds is inf", "above 0"),
     ("top", "causes", '"end"', "causes is 'end'", "all, ends, none"),
@@ -130,7 +129,6 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("parameter", "name", '"allocator"', "name is 'allocator'", "choose another"),
     ("parameter", "values", "[]", "values is []", "distinct numbers"),
     ("parameter", "values", '[1, "2"]', "values is [1, '2']", "distinct numbers"),
-
     ("parameter", "values", "[1, 1.0]", "values is [1, 1.0]", "distinct numbers"),
     ("parameter", "values", "[true]", "values is [True]", "distinct numbers"),
     ("parameter ", "name", '"threads"', "two parameters are called threads", "Rename"),
@@ -140,7 +138,6 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("metric", "name", '"peak_bytes"', "name is 'peak_bytes'", "remove this table"),
     ("metric", "unit", '"ms"', "unit is 'ms'", "seconds, bytes, count, number"),
     ("metric", "higher_is_better", '"yes"', "higher_is_better is 'yes'", "true or false"),
-
     ("metric ", "name", '"seconds"', "two metrics are called seconds", "Rename"),
     ("analysis", "kind", '"fitt"', "kind is 'fitt'", "pair, order, fit"),
     ("analysis", "kind", '"pair"', "unknown key 'law'", "first"),
@@ -156,7 +153,6 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("analysis", "at", "{thread = 4}", "at refers to 'thread'", "Parameters: threads, fit"),
     ("analysis", "at", "{threads = 3}", "threads never has the value 3", "Its values: 1, 2, 4"),
     ("reported", "rows", "[[1]]", "row 1 is [1]", "each of the 2 columns"),
-
 ]
 
 
