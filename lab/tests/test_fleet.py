@@ -352,16 +352,6 @@ def kill_one_worker(journal, lines):
 # --- verdicts -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tsmalloc(environment):
-    """Workers are started from a separate interpreter."""
-
-    def run(*words, status=0, **more):
-        return prompt.run_alone(*words, status=status, env=environment | more)
-
-    return run
-
-
 def test_two_workers_give_the_verdicts_of_none(tsmalloc, waste):
     words = ("-a", "glibc,waste", "--allocator", f"waste={waste}", "-r", "8", "--no-doctor")
     for where in ((), ("--cluster", "local:2")):
