@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from conftest import Behaviour, SimulatedExecutor, World
@@ -12,11 +13,10 @@ from tsmlab.analysis import Question, analyse, at_points
 from tsmlab.definition import AnalysisRequest, Definition
 from tsmlab.experiments import Options, Plan
 from tsmlab.journal import NullJournal
-from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
 from tsmlab.progress import SilentReporter
 from tsmlab.records import CHECKSUM
-from tsmlab.results import Comparison, Failure, Sample, SweepPoint
+from tsmlab.results import Failure, Sample, SweepPoint
 from tsmlab.sweep import Parameter, points_of
 
 HERE = Path(__file__).resolve()
@@ -58,29 +58,9 @@ def single(name="single", **changes):
     return definition(name, **({"parameters": [], "arguments": []} | changes))
 
 
-class Programs:
+def programs(pick=lambda *_: prints(1.0), **more):
     """An executor: `pick` determines the program's behaviour from allocator and arguments."""
-
-    def __init__(self, pick=None):
-        self._pick = pick or (lambda *_: prints(1.0))
-        self.requests: list[RunRequest] = []
-        self.now = 0.0
-        self.interrupt_at_run: int | None = None
-        self.error: BaseException | None = None
-
-    def clock(self):
-        return self.now
-
-    def run(self, request):
-        number = len(self.requests)
-        self.requests.append(request)
-        if number == self.interrupt_at_run:
-            raise self.error or KeyboardInterrupt
-        name = request.allocator.name
-        inner = SimulatedExecutor({name: self._pick(name, request.command[1:])})
-        measurement: Measurement = inner.run(request)
-        self.now += inner.now
-        return measurement
+    return SimulatedExecutor(lambda r: pick(r.allocator.name, r.command[1:]), **more)
 
 
 def prints(seconds, **others):
@@ -93,9 +73,7 @@ class Counting:
     """An observer that records its requests."""
 
     def __init__(self, executor, **counts):
-        self._executor = executor
-        self._counts = counts
-        self.requests: list[RunRequest] = []
+        self._executor, self._counts, self.requests = executor, counts, []
 
     def __call__(self, request, folder):
         assert not list(folder.iterdir())
@@ -109,8 +87,7 @@ class Notes(SilentReporter):
     """A reporter that records its notes, and how many rounds it should expect."""
 
     def __init__(self):
-        self.texts: list[str] = []
-        self.expected: int | None = None
+        self.texts, self.expected = [], None
 
     def expect(self, rounds):
         self.expected = rounds
@@ -119,34 +96,19 @@ class Notes(SilentReporter):
         self.texts.append(text)
 
 
-def plan_of(definition, **changes):
-    allocators = tuple(World.allocator(name) for name in NAMES)
-    values = {
-        "program": HERE,
-        "allocators": allocators,
-        "reference": allocators[NAMES.index("glibc")],
-        "rounds": definition.rounds,
-        "with_causes": True,
-    }
-    return Plan(definition=definition, **(values | changes))
+def plan_of(definition, with_causes=True):
+    allocators = {name: World.allocator(name) for name in NAMES}
+    every, reference = tuple(allocators.values()), allocators["glibc"]
+    return Plan(definition, HERE, every, reference, definition.rounds, with_causes)
 
 
-def go_on(
-    definitions,
-    executor,
-    observers=(),
-    reporter=None,
-    memo=None,
-    time_budget_seconds=None,
-    seed=7,
-    **changes,
-):
+def go_on(definitions, executor, observers=(), memo=None, time_budget_seconds=None, **changes):
     """Runs the experiments, or the parts that the memo lacks."""
     plans = tuple(plan_of(each, **changes) for each in definitions)
     return experiments.run(
-        Options(plans, seed, None, time_budget_seconds),
+        Options(plans, 7, None, time_budget_seconds),
         executor,
-        reporter or SilentReporter(),
+        SilentReporter(),
         memo or NullJournal(executor.clock),
         observers=observers,
         warm=lambda size: size,
@@ -190,17 +152,17 @@ def made_up(parameters, names, truth, metrics=(SECONDS,), rounds=8, noise=0.01, 
                 samples.append(sample(name, number, index, found, failure, replicate))
     question = Question(tuple(names), names[0], (*metrics, *template.metrics), 0.01, 7)
     analyses = at_points(samples, len(points), question)
-    changes = {
-        "reference": names[0],
-        "metrics": list(question.metrics),
-        "allocators": [template.allocator(name) for name in names],
-        "analysis": analyse(samples, question),
-        "samples": samples,
-        "parameters": list(parameters),
-        "points": list(map(SweepPoint, points, analyses)) if parameters else [],
-        "causes": list(causes),
-    }
-    return Comparison(**(vars(template) | changes))
+    return replace(
+        template,
+        reference=names[0],
+        metrics=list(question.metrics),
+        allocators=[template.allocator(name) for name in names],
+        analysis=analyse(samples, question),
+        samples=samples,
+        parameters=list(parameters),
+        points=list(map(SweepPoint, points, analyses)) if parameters else [],
+        causes=list(causes),
+    )
 
 
 def sample(name, number, point, values, failure=None, replicate=0):

@@ -80,16 +80,6 @@ def test_drift_cancels_in_the_ratio():
     assert ratio.ratio == pytest.approx(0.9, rel=0.03)
 
 
-def test_noise_is_not_taken_for_a_difference():
-    names = ["glibc", *(f"a{i}" for i in range(20))]
-    comparison = World.comparison({name: Behaviour(noise=0.05) for name in names})
-    verdicts = {r.metrics[TIME].verdict for r in comparison.analysis.rows}
-    assert verdicts <= {None, Verdict.UNRESOLVED, Verdict.EQUAL}
-    assert {r.rank for r in comparison.analysis.rows} == {1}
-    floor = comparison.analysis.noise_floors[TIME]
-    assert 0.01 < floor < 0.5
-
-
 def test_a_noisy_leader_does_not_rank_all_alike():
     """The leader's noise hides every difference to it, but not the differences between the
     others."""

@@ -7,14 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_fixtures import Notes, Programs
+from experiment_fixtures import Notes, programs
 from refusals import mentions, refused
 
 from tsmlab import doctor, records, render, tables, texts
-from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
-from tsmlab.journal import NullJournal
+from tsmlab.compare import MIN_TIMEOUT_SECONDS
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
-from tsmlab.progress import SilentReporter
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 from tsmlab.study import Study, from_json
@@ -103,9 +101,8 @@ def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path):
 
 def test_a_budget_too_small_for_five_rounds_is_announced():
     behaviours = {"glibc": Behaviour(seconds=10.0), "a": Behaviour(seconds=10.0)}
-    executor, notes = SimulatedExecutor(behaviours), Notes()
-    options = World.options(list(behaviours), rule=StopRule(time_budget_seconds=70.0))
-    comparison = compare(options, executor, notes, NullJournal(executor.clock)).results
+    notes, rule = Notes(), StopRule(time_budget_seconds=70.0)
+    comparison = World.comparison(behaviours, reporter=notes, rule=rule)
     assert notes.expected == 2
     for told in ("2 of 5 rounds", "--time-budget 165"):
         assert any(told in text for text in notes.texts)
@@ -131,16 +128,16 @@ THREADS = Parameter("threads", "threads", [1, 4])
 
 def swept(pick, rounds=6, **changes):
     """A comparison at two points; `pick` determines the program's behaviour."""
-    executor = Programs(lambda name, arguments: pick(name, int(arguments[0])))
-    options = World.options(
-        ["glibc", "a", "b"],
+    executor = programs(lambda name, arguments: pick(name, int(arguments[0])))
+    comparison = World.comparison(
+        dict.fromkeys(("glibc", "a", "b")),
+        executor=executor,
         program={"command": ("./program", "{threads}")},
         parameters=(THREADS,),
         rule=StopRule(runs=rounds),
         **changes,
     )
-    memo = NullJournal(executor.clock)
-    return compare(options, executor, SilentReporter(), memo).results, executor
+    return comparison, executor
 
 
 def crossing(name, threads):
@@ -237,22 +234,22 @@ def test_outputs_are_compared_with_the_references_at_the_same_point():
 
 
 def test_placeholders_reach_hooks_and_variables(tmp_path):
-    allocator = replace(World.allocator("a"), env={"CONF": "n:{threads},{other}"})
-    executor = Programs(lambda *_: Behaviour())
-    options = World.options(
-        ["glibc"],
+    own = replace(World.allocator("a"), env={"CONF": "n:{threads},{other}"})
+    executor = programs(lambda *_: Behaviour())
+    World.comparison(
+        {"glibc": None},
+        executor=executor,
         program={
             "command": ("./program", "{threads}", "{{threads}}", "{allocator}"),
             "setup": f"echo {{threads}} >> {tmp_path}/log",
         },
+        allocators=(World.allocator("glibc"), own),
         parameters=(THREADS,),
         rule=StopRule(runs=1),
         warmup_rounds=0,
     )
-    options = replace(options, allocators=(*options.allocators, allocator))
-    compare(options, executor, SilentReporter(), NullJournal(executor.clock))
-    own = [(*r.command[1:], r.env["CONF"]) for r in executor.requests if r.allocator.name == "a"]
-    assert sorted(own) == [(n, "{threads}", "a", f"n:{n},{{other}}") for n in ("1", "4")]
+    ran = [(*r.command[1:], r.env["CONF"]) for r in executor.requests if r.allocator.name == "a"]
+    assert sorted(ran) == [(n, "{threads}", "a", f"n:{n},{{other}}") for n in ("1", "4")]
     assert sorted((tmp_path / "log").read_text().split()) == ["1"] * 4 + ["4"] * 4
 
 
@@ -313,9 +310,8 @@ def test_a_fatal_finding_stops_it_at_once(monkeypatch, found):
 def test_the_doctors_warnings_are_shown_once(monkeypatch):
     finding = doctor.Finding("warning", "python", "Python has its own.", "PYTHONMALLOC=malloc")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
-    executor, notes = SimulatedExecutor(TWO), Notes()
-    options = World.options(list(TWO), consult_doctor=True)
-    compare(options, executor, notes, NullJournal(executor.clock))
+    notes = Notes()
+    World.comparison(TWO, reporter=notes, consult_doctor=True)
     assert sum(finding.full_text in text for text in notes.texts) == 1
 
 

@@ -33,15 +33,15 @@ def test_the_means_of_a_table_are_read_with_their_intervals():
     assert [each.ratio for each in memory] == [1.18, 1.33, 1.35]
 
 
-@pytest.mark.parametrize("table", ["", "| a | b |\n", TABLE.replace("3.00 ±50%", "failed")])
-def test_a_table_without_means_is_refused(table):
-    with pytest.raises(SystemExit, match="mean"):
-        standing.read(table)
-
-
-def test_a_table_that_is_not_there_is_named():
+def test_what_has_no_table_is_refused():
+    for table in ("", "| a | b |\n", TABLE.replace("3.00 ±50%", "failed")):
+        with pytest.raises(SystemExit, match="mean"):
+            standing.read(table)
     done = prompt.ran(sys.executable, ROOT / "dev" / "standing.py", "nosuch.md", status=1)
     assert done.stderr == "standing.py: nosuch.md: No such file or directory\n"
+    script = ROOT / "tests" / "misuse" / "table.py"
+    done = prompt.ran(sys.executable, script, "bin/traps", "glibc=", status=1)
+    mentions(done.stderr, "bin/traps", "docs/traps.md")
 
 
 def test_the_chart_of_the_results_is_drawn_from_the_published_table():
@@ -59,25 +59,16 @@ def test_the_chart_of_the_results_is_drawn_from_the_published_table():
         assert row.split("|")[3].split()[0] == f"{memory:.2f}"
 
 
-def test_a_program_without_a_table_is_named():
-    table = ROOT / "tests" / "misuse" / "table.py"
-    done = prompt.ran(sys.executable, table, "bin/traps", "glibc=", status=1)
-    mentions(done.stderr, "bin/traps", "docs/traps.md")
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("[a](other.md) [b](other.md#one-two) [c](#here)\n# Here\n", []),
-        ("[a](https://example.org/none) `[b](none.md)`\n", []),
-        ("```\n[a](none.md)\n```\n", []),
-        ("[a](none.md)\n", ["page.md: no such file: none.md"]),
-        ("[a](other.md#three)\n", ["page.md: no such heading: other.md#three"]),
-        (f"see {FOLDER}/none.md\n", [f"page.md: no such file: {FOLDER}/none.md"]),
-    ],
-)
-def test_links_that_lead_nowhere_are_found(text, found, tmp_path, monkeypatch):
+def test_links_that_lead_nowhere_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(check_links, "ROOT", tmp_path)
     (tmp_path / "other.md").write_text("# One, two\n")
-    (tmp_path / "page.md").write_text(text)
-    assert check_links.complaints("page.md") == found
+    for text, *found in (
+        ("[a](other.md) [b](other.md#one-two) [c](#here)\n# Here\n",),
+        ("[a](https://example.org/none) `[b](none.md)`\n",),
+        ("```\n[a](none.md)\n```\n",),
+        ("[a](none.md)\n", "page.md: no such file: none.md"),
+        ("[a](other.md#three)\n", "page.md: no such heading: other.md#three"),
+        (f"see {FOLDER}/none.md\n", f"page.md: no such file: {FOLDER}/none.md"),
+    ):
+        (tmp_path / "page.md").write_text(text)
+        assert check_links.complaints("page.md") == found

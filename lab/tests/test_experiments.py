@@ -13,12 +13,12 @@ from experiment_fixtures import (
     MIB,
     NAMES,
     Counting,
-    Programs,
     asked,
     definition,
     go_on,
     plan_of,
     prints,
+    programs,
     single,
 )
 from prompt import script
@@ -229,7 +229,7 @@ def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note():
 def test_a_file_says_at_which_points_causes_are_counted(at, points):
     assert plan_of(definition(causes=at)).causes_points == points
     assert plan_of(definition(causes=at), with_causes=False).causes_points == []
-    executor = Programs()
+    executor = programs()
     found = only(run(definition(causes=at), executor=executor, observers=[Counting(executor)]))
     assert [(c.point, c.allocator) for c in found.causes] == list(itertools.product(points, NAMES))
 
@@ -237,10 +237,10 @@ def test_a_file_says_at_which_points_causes_are_counted(at, points):
 # --- the flow -------------------------------------------------------------------------------------
 
 
-def run(*definitions, executor=None, observers=(), reporter=None, **changes):
+def run(*definitions, executor=None, observers=(), **changes):
     """Runs experiments in a simulated world."""
-    executor = executor or Programs()
-    return go_on(definitions or (definition(),), executor, observers, reporter, **changes)
+    executor = executor or programs()
+    return go_on(definitions or (definition(),), executor, observers, **changes)
 
 
 def only(outcome):
@@ -253,7 +253,7 @@ def measured(found):
 
 
 def test_rounds_arguments_and_the_time_limit_are_the_files():
-    executor = Programs()
+    executor = programs()
     found = only(run(executor=executor))
     assert found.stop.reason == "runs"
     seen = {(r.allocator.name, *r.command[1:]) for r in executor.requests}
@@ -267,7 +267,7 @@ def test_rounds_arguments_and_the_time_limit_are_the_files():
 
 def test_built_in_metrics_are_there_beside_the_printed_ones():
     live = prints(1.0, peak_bytes=30 * MIB, more=f"live_bytes: {20 * MIB}\nother: 3\n")
-    values = measured(only(run(single(), executor=Programs(lambda *_: live))))[0].values
+    values = measured(only(run(single(), executor=programs(lambda *_: live))))[0].values
     assert (values["seconds"], values[TIME], values[PEAK_MEMORY]) == (1.0, 1.5, 30 * MIB)
     assert values[PEAK_OVER_LIVE] == 1.5
     assert "other" not in values
@@ -280,7 +280,7 @@ def test_an_experiment_whose_reference_fails_costs_only_itself():
     def pick(_name, arguments):
         return Behaviour(exit_code=3) if arguments else prints(1.0)
 
-    outcome = run(definition("bad"), single("good"), executor=Programs(pick))
+    outcome = run(definition("bad"), single("good"), executor=programs(pick))
     assert [each.subject for each in outcome.results.parts] == ["good"]
     assert "glibc at threads=1: exit 3" in outcome.error.message
 
@@ -295,7 +295,7 @@ def test_findings_are_those_that_the_file_asks_for_and_more_may_be_better():
         asked("pair", first="tsmalloc", second="other"),
         asked("fit", parameter="threads", law="amdahl"),
     ])  # fmt: skip
-    found = run(asks, executor=Programs(pick)).results
+    found = run(asks, executor=programs(pick)).results
     first, _ = found.parts[0].findings
     assert first.verdict == "other is better"
     assert first.estimates["ratio at threads=1"].value == pytest.approx(1 / 3)
@@ -312,7 +312,7 @@ def test_causes_come_after_the_rounds_once_for_each_cell_that_ran():
     def pick(name, _arguments):
         return Behaviour(exit_code=1) if name == "other" else prints(1.0)
 
-    executor = Programs(pick)
+    executor = programs(pick)
     counting = Counting(executor, frees=2.0)
     found = only(run(single(), executor=executor, observers=[counting]))
     assert [(c.allocator, c.counts) for c in found.causes] == [
@@ -327,7 +327,7 @@ def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note():
     def broken(*_):
         raise UserError("the tool syscalls is not built.", "Build it.")
 
-    executor = Programs()
+    executor = programs()
     observers = [Counting(executor, frees=1.0, a=2.0), broken, Counting(executor, frees=3.0)]
     found, *_ = only(run(single(), executor=executor, observers=observers)).causes
     assert found.counts == {"frees": 3.0, "a": 2.0}
@@ -356,7 +356,7 @@ def test_an_interrupt_while_counting_keeps_what_was_timed():
                 raise KeyboardInterrupt
             return super().__call__(request, folder)
 
-    executor = Programs()
+    executor = programs()
     outcome = run(executor=executor, observers=[Interrupted(executor)])
     assert outcome.results.stop.reason == "interrupted"
     assert len(measured(only(outcome))) == 36

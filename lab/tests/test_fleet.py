@@ -290,22 +290,9 @@ def assert_repeats(one, other):
 # Fields that differ even between two replays in one process: times, the processor, and the kernel's
 # counts for the whole process, including pages of its files.
 VARYING = frozenset({"wall_ns", "sampling_ns", "cpu", "peak_rss_bytes"})
+
+
 SMALL = (("sqlite3", "streams"), ("glibc", "lock-best"), ("recorded", "stride"))
-
-
-def test_replays_are_the_same_to_the_byte_whoever_makes_them(crowd):
-    options = replay_options(*SMALL)
-    # PYTEST_CURRENT_TEST had another length when the crowd was joined: programs' stacks, and so
-    # heaps' addresses, may be elsewhere.
-    same = replace(crowd, environment=dict(os.environ))
-    alone, together = replayed(options), replayed(options, crowd=same)
-    assert_repeats(together, alone)
-    used = {
-        s.measurement[FLEET]["worker"] for r in replays_of(together) for s in r.comparison.samples
-    }
-    assert len(used) > 1
-
-
 KINDS = ("cc1plus", "forks", "git", "perl", "python3", "redis", "sqlite3", "streams")
 MANY = (
     (*KINDS, "sqlite3", "perl"),
@@ -314,13 +301,14 @@ MANY = (
 )
 
 
-ONE = (("sqlite3",), ("glibc", "lock-best"), ("recorded",))
-
-
 @pytest.mark.parametrize(
-    ("asked", "workers", "lines"), [(ONE, 2, 1), pytest.param(MANY, 4, 40, marks=pytest.mark.long)]
+    ("asked", "workers", "lines"),
+    [(SMALL, 2, 1), pytest.param(MANY, 4, 40, marks=pytest.mark.long)],
 )
-def test_a_worker_that_dies_costs_its_round_only(tmp_path, monkeypatch, asked, workers, lines):
+def test_replays_are_the_same_to_the_byte_though_a_worker_dies(
+    tmp_path, monkeypatch, asked, workers, lines
+):
+    """That costs its round only."""
     monkeypatch.setenv("TSMALLOC_BACKGROUND", "off")  # it touches a page when it begins
     options = replay_options(*asked)
     expected = replayed(options)
@@ -333,12 +321,15 @@ def test_a_worker_that_dies_costs_its_round_only(tmp_path, monkeypatch, asked, w
         together = replayed(options, journal, crowd)
         killer.join()
     traces, names, schedules = map(len, asked)
-    assert sum(len(each.findings) for each in replays_of(together)) == traces * names * schedules
+    all_replays = replays_of(together)
+    assert sum(len(each.findings) for each in all_replays) == traces * names * schedules
     assert_repeats(together, expected)
+    samples = [sample for each in all_replays for sample in each.comparison.samples]
+    assert len({sample.measurement[FLEET]["worker"] for sample in samples}) > 1
     keys = [json.loads(line)["key"] for line in journal.path.read_text().splitlines()[1:]]
     rounds = [key for key in keys if "in one piece" in key]
     assert len(rounds) == len(set(rounds))
-    if asked is ONE:  # the probe, and two rounds each
+    if asked is SMALL:  # the probe, and two rounds each
         assert len(rounds) == (1 + 2) * traces * schedules
 
 

@@ -25,22 +25,10 @@ MIB = 1 << 20
 OLD, NEW = ("./old", "-x"), ("./new", "-x")
 
 
-class Programs:
-    """An executor that knows programs by their names, under any allocator."""
-
-    def __init__(self, seed=1, **programs):
-        self.inner = SimulatedExecutor(programs, seed=seed)
-        self.allocators: set[str] = set()
-
-    def run(self, request):
-        name = Path(request.command[0]).name
-        self.allocators.add(request.allocator.name)
-        return self.inner.run(replace(request, allocator=World.allocator(name)))
-
-
 def judged(new, old=None, seed=1, before=None, rule=None):
     """old: a baseline in the same rounds."""
-    executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
+    programs = {"new": new, "old": old}
+    executor = SimulatedExecutor(lambda r: programs[Path(r.command[0]).name], seed=seed)
     glibc = World.allocator("glibc")
     paired = StopRule(min_rounds=5, max_rounds=40, time_budget_seconds=1e9)
     options = Options(
@@ -52,9 +40,9 @@ def judged(new, old=None, seed=1, before=None, rule=None):
         seed=7,
         rule=rule or (paired if old else StopRule(runs=10)),
     )
-    outcome = gate(options, executor, SilentReporter(), NullJournal(executor.inner.clock))
+    outcome = gate(options, executor, SilentReporter(), NullJournal(executor.clock))
     assert outcome.error is None
-    assert executor.allocators == {"glibc"}
+    assert {request.allocator.name for request in executor.requests} == {"glibc"}
     return outcome.results
 
 

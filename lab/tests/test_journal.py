@@ -12,10 +12,10 @@ from conftest import Behaviour, SimulatedExecutor, World
 from experiment_fixtures import (
     NAMES,
     Counting,
-    Programs,
     definition,
     go_on,
     prints,
+    programs,
     single,
     timeless,
 )
@@ -23,10 +23,8 @@ from refusals import refused
 
 from tsmlab import journal as journals
 from tsmlab import records
-from tsmlab.compare import compare
 from tsmlab.journal import Header, Journal, NullJournal, Part
 from tsmlab.metrics import TIME
-from tsmlab.progress import SilentReporter
 from tsmlab.results import AllocatorInfo, Stop
 from tsmlab.schedule import StopRule
 
@@ -58,15 +56,14 @@ def pick(name, arguments):
 
 def experiments(journal, interrupt_at_run=None):
     """Begins or resumes a journal; returns the number of runs that took, both timed and counted."""
-    executor = Programs(pick)
-    executor.interrupt_at_run = interrupt_at_run
+    executor = programs(pick, interrupt_at_run=interrupt_at_run)
     counting = Counting(executor, frees=2.0)
     if journal.suffix:
         opened = Journal.resume(journal, executor.clock)
     else:
         opened = begin(journal, executor.clock, verb="experiment")
     with opened:
-        found = go_on(BOTH, executor, [counting], None, opened).results
+        found = go_on(BOTH, executor, [counting], opened).results
     return found, len(executor.requests), len(counting.requests)
 
 
@@ -114,27 +111,24 @@ def test_time_goes_on_where_it_stood(tmp_path):
 @pytest.mark.parametrize("interrupt_at_run", [2, 3, 9, 16, 20])
 def test_a_comparison_decides_as_if_not_cut_short(tmp_path, interrupt_at_run):
     """Also if the time budget ends it, which is checked after each round."""
-
-    def run(journal, executor):
-        rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
-        with journal:
-            options = World.options(list(executor.behaviours), rule=rule)
-            return compare(options, executor, SilentReporter(), journal).results
-
+    rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
     # Noise would depend on the number of the run, which restarts at 0.
     behaviours = {
         "glibc": Behaviour(),
         "fast": Behaviour(seconds=0.098),
         "bad": Behaviour(signal=6),
     }
-    executor = SimulatedExecutor(behaviours)
-    expected = run(begin(tmp_path / "whole", executor.clock), executor)
-    runs = len(executor.requests)
-    executor = SimulatedExecutor(behaviours, interrupt_at_run=interrupt_at_run)
-    run(begin(tmp_path / "cut", executor.clock), executor)
-    executor = SimulatedExecutor(behaviours, now=1000.0)
-    found = run(Journal.resume(path_in(tmp_path / "cut"), executor.clock), executor)
-    assert len(executor.requests) == runs - interrupt_at_run
+
+    def run(open_journal, where, **more):
+        executor = SimulatedExecutor(behaviours, **more)
+        with open_journal(where, executor.clock) as journal:
+            found = World.comparison(behaviours, executor=executor, memo=journal, rule=rule)
+        return found, len(executor.requests)
+
+    expected, runs = run(begin, tmp_path / "whole")
+    run(begin, tmp_path / "cut", interrupt_at_run=interrupt_at_run)
+    found, again = run(Journal.resume, path_in(tmp_path / "cut"), now=1000.0)
+    assert again == runs - interrupt_at_run
     assert found.stop == expected.stop
     assert found.stop.reason == "budget"
     assert found.analysis == expected.analysis
@@ -200,7 +194,7 @@ def test_a_value_of_another_kind_is_named(tmp_path, whole):
     path = tmp_path / "edited.jsonl"
     path.write_text("\n".join(lines) + "\n")
     with Journal.resume(path) as journal:
-        outcome = go_on(BOTH, Programs(pick), [], None, journal)
+        outcome = go_on(BOTH, programs(pick), memo=journal)
     assert f"{path}: line 21" in outcome.error.message
     assert len(outcome.results.parts[0].samples) > 5
 
@@ -329,14 +323,14 @@ def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path):
 
 
 def test_a_full_disk_ends_the_run_with_what_was_measured(tmp_path):
-    executor = Programs(pick)
+    executor = programs(pick)
     journal = begin(tmp_path, executor.clock)
     size = journal.path.stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 9000, limits[1]))
     try:
         with journal:
-            outcome = go_on(BOTH, executor, [], None, journal)
+            outcome = go_on(BOTH, executor, memo=journal)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "File too large" in outcome.error.message

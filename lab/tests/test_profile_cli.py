@@ -139,6 +139,9 @@ std::locale::classic() @
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_calls_of_the_libraries_are_their_callers(run, tmp_path, language):
+    for module in ("libc.so.6", "libstdc++.so.6.0.30", "libc.musl-x86_64.so.1", "ld-linux.so.2"):
+        assert model.Frame("f", module=module).is_of_library
+        assert not model.Frame("f", module=f"my{module}").is_of_library
     lines = LANGUAGES[language].splitlines()[1:]
     frames = [tuple(map(str.strip, line.split("@"))) for line in lines]
     rows = [Row(Site((1,), 64, 9, 9), 9, 9)]
@@ -148,14 +151,6 @@ def test_calls_of_the_libraries_are_their_callers(run, tmp_path, language):
     for options, expected in (([], own), (["--library"], [name for name, _ in frames])):
         (site,) = sites(run, "leaks", path, *options)
         assert [re.sub(r" [^ ]+:1$", "", line) for line in site["stack"]] == expected
-
-
-@pytest.mark.parametrize(
-    "module", ["libc.so.6", "libstdc++.so.6.0.30", "libc.musl-x86_64.so.1", "ld-linux-x86-64.so.2"]
-)
-def test_modules_of_libraries(module):
-    assert model.Frame("f", module=module).is_of_library
-    assert not model.Frame("f", module=f"my{module}").is_of_library
 
 
 def with_pinned(*bytes_each):
@@ -447,6 +442,7 @@ def assert_nested(nodes):
     inside = [0] * len(nodes)
     for node in nodes[1:]:
         inside[node[0]] += node[4]
+    assert inside[0] == pytest.approx(nodes[0][4], abs=len(nodes))
     for node, of_children in zip(nodes, inside, strict=True):
         assert of_children <= node[4] + len(nodes)
         assert node[5] <= node[4] <= node[6]
@@ -486,7 +482,7 @@ def test_pages_of_large_profiles_stay_small(run, tmp_path):
     nodes = page_data()["nodes"]
     assert len(nodes) < (count + count // 3 + count // 50) / 2
     whole = sum(row.live * row.site.size / row.site.probability for row in rows)
-    assert nodes[0][4] == pytest.approx(whole, abs=1)
+    assert nodes[0][4] == pytest.approx(whole, rel=1e-6)
     assert_nested(nodes)
 
 
@@ -715,13 +711,6 @@ def test_program_without_a_profile(run, program):
     damaged = Path("damaged.pb")
     damaged.write_bytes(b"no")
     assert "warning: " in run(*program, "0", damaged, status=EXIT_USAGE).err
-
-
-def test_a_program_that_crashes_leaves_its_profile(run):
-    code = "my @kept = map { 'a' x 1000 } 1..20000; kill ABRT => $$; sleep 60"
-    out = run("run", "--json", "--", "perl", "-e", code, status=134).out
-    found = json.loads(out)
-    assert (found["profile"]["kind"], found["total"]["high"] > 20_000_000) == ("exit", True)
 
 
 def test_signals_reach_the_program(tmp_path):

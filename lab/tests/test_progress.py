@@ -7,8 +7,6 @@ from conftest import Behaviour, SimulatedExecutor, World
 from refusals import mentions
 from rich.console import Console
 
-from tsmlab.compare import compare
-from tsmlab.journal import NullJournal
 from tsmlab.progress import Bar, Lines, SilentReporter, reporter_for
 from tsmlab.schedule import StopRule
 
@@ -28,8 +26,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds_at_most():
     behaviours = {"glibc": Behaviour(seconds=1.0), "a": Behaviour(seconds=1.0)}
     executor, stream = SimulatedExecutor(behaviours), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)
-    options = World.options(list(behaviours), rule=StopRule(runs=40))
-    compare(options, executor, reporter, NullJournal(executor.clock))
+    World.comparison(behaviours, executor=executor, reporter=reporter, rule=StopRule(runs=40))
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("preflight")
     rounds = [line for line in lines if line.startswith("round")]
@@ -38,17 +35,11 @@ def test_a_pipe_gets_a_line_every_ten_seconds_at_most():
     assert not set("\x1b\r") & set(stream.getvalue())
 
 
-def bar(stream):
-    return Bar(Console(file=stream, force_terminal=True, width=100))
-
-
 def test_a_terminal_sees_rounds_allocators_failures_and_notes_that_are_no_markup():
     good, stream = Behaviour(seconds=1.0), Terminal()
     behaviours = {"glibc": good, "bad": Behaviour(signal=11), "good": good}
-    executor = SimulatedExecutor(behaviours)
-    options = World.options(list(behaviours), rule=StopRule(runs=3))
-    with bar(stream) as reporter:
-        compare(options, executor, reporter, NullJournal(executor.clock))
+    with Bar(Console(file=stream, force_terminal=True, width=100)) as reporter:
+        World.comparison(behaviours, reporter=reporter, rule=StopRule(runs=3))
         reporter.note("a [red]plain[/red] note")
     told = ("bad: SIGSEGV", "bad failed", "3/≤3", "a [red]plain[/red] note")
     mentions(stream.getvalue(), *told)
@@ -56,12 +47,12 @@ def test_a_terminal_sees_rounds_allocators_failures_and_notes_that_are_no_markup
 
 def test_more_rounds_than_were_expected_have_no_end_that_is_known():
     """Later rounds may be shorter than the first, from which the number was estimated."""
-    executor, stream = SimulatedExecutor({"glibc": Behaviour(seconds=20.0)}), io.StringIO()
+    behaviours = {"glibc": Behaviour(seconds=20.0)}
+    executor, stream = SimulatedExecutor(behaviours), io.StringIO()
     reporter = Lines(stream, clock=executor.clock)
-    options = World.options(["glibc"], rule=StopRule(runs=9))
     reporter.expect = lambda _: None
     reporter._expected = 4  # noqa: SLF001
-    compare(options, executor, reporter, NullJournal(executor.clock))
+    World.comparison(behaviours, executor=executor, reporter=reporter, rule=StopRule(runs=9))
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("round ")]
     assert lines[-1] == "round 9, run 2 of 2"
     assert "round 4 of at most 4, run 2 of 2, about 20 s left" in lines

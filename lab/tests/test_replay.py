@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, run_request
-from prompt import script
 from refusals import refused
 from replay_fixtures import (
     CALLS,
@@ -26,7 +25,7 @@ from tsmlab.allocators import file_sha256
 from tsmlab.errors import UserError
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.stats import Verdict
-from tsmlab.traces import files, replay_text
+from tsmlab.traces import replay_text
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import (
     Latencies,
@@ -295,23 +294,6 @@ def test_two_traces_of_one_name_are_told_apart(tmp_path):
 
 
 # --- traces ---------------------------------------------------------------------------------------
-
-
-def test_traces_are_looked_at_before_anything_takes_time(tmp_path):
-    with refused("none.tstrace", remedy="tsmalloc record"):
-        files.check_traces([tmp_path / "none.tstrace"])
-    with refused(str(tmp_path)):
-        files.check_traces([tmp_path])
-
-
-def test_the_complaint_of_the_reader_is_passed_on(tmp_path, monkeypatch):
-    (tmp_path / "bin").mkdir()
-    complains = '#!/bin/sh\necho "trace: $2 is damaged; record it again." >&2\nexit 1\n'
-    script(tmp_path / "bin" / "trace", complains)
-    monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
-    for read in (files.read_whole_trace, lambda trace: list(files.chunks(trace))):
-        with refused("x.tstrace is damaged.", remedy="Record it again."):
-            read(Path("x.tstrace"))
 
 
 def test_a_replay_begins_with_the_program_whose_family_has_most_events():

@@ -80,6 +80,7 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, t
     tickets = ",".join(map(str, range(701, 1400)))  # with a huge least common multiple
     for arguments, says in (
         ((text,), "text.tstrace"),
+        ((tmp_path,), str(tmp_path)),
         ((empty,), "empty.tstrace contains no events"),
         ((cut,), "cut.tstrace' is truncated"),
         ((trace, "--image", "900"), "no image 900"),

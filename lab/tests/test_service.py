@@ -24,24 +24,13 @@ from tsmlab.report import html, writing
 from tsmlab.results import FLEET
 from tsmlab.schedule import StopRule
 from tsmlab.service import render
+from tsmlab.service import study as studies
 from tsmlab.service.growth import growth_of, slope
 from tsmlab.service.loads import Load
 from tsmlab.service.processes import TreeSnapshot
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, P50, P99, READY
 from tsmlab.service.server import Part, Phase, Server, Service
-from tsmlab.service.study import (
-    Options,
-    ServerRun,
-    Trial,
-    _sample,
-    memory_of,
-    memory_under_load,
-    server_runs_of,
-    study,
-    thinned,
-    values_of,
-    warnings_of,
-)
+from tsmlab.service.study import Options, ServerRun, Trial
 from tsmlab.stats import Verdict
 from tsmlab.study import from_json
 
@@ -271,7 +260,7 @@ def simulated(monkeypatch):
 
         def run(_, slot):
             server_run = a_server_run(rng, **kinds.get(slot.entry.allocator.name, {}))
-            return _sample(slot, 0.0, [server_run], None)
+            return studies._sample(slot, 0.0, [server_run], None)  # noqa: SLF001
 
         monkeypatch.setattr(Trial, "run", run)
         others = tuple(Allocator(name, None, "user", "?") for name in kinds)
@@ -284,7 +273,7 @@ def simulated(monkeypatch):
             StopRule(runs=rounds),
             limits=dict(limits),
         )
-        return study(options, SilentReporter(), NullJournal()).results
+        return studies.study(options, SilentReporter(), NullJournal()).results
 
     return make
 
@@ -384,7 +373,7 @@ def test_what_spoils_a_measurement_is_told(simulated, code, of, change):
     def codes(**changes):
         samples = []
         for sample in study.comparison.samples:
-            (server_run,) = server_runs_of(sample)
+            (server_run,) = studies.server_runs_of(sample)
             loaded, *others = server_run.parts
             load = replace(loaded.load, **changes.get("load", {}))
             loaded = replace(loaded, load=load, **changes.get("part", {}))
@@ -392,7 +381,8 @@ def test_what_spoils_a_measurement_is_told(simulated, code, of, change):
             server_run = replace(server_run, parts=parts, **changes.get("server_run", {}))
             samples.append(replace(sample, measurement={"lives": [asdict(server_run)]}))
         served = replace(study.service, **changes.get("served", {}))
-        return {t.code for t in warnings_of(replace(study.comparison, samples=samples), served)}
+        found = replace(study.comparison, samples=samples)
+        return {t.code for t in studies.warnings_of(found, served)}
 
     assert code not in codes()
     assert code in codes(**{of: change})
@@ -403,7 +393,7 @@ def test_what_spoils_a_measurement_is_told(simulated, code, of, change):
 
 def test_numbers_of_a_life():
     server_run = a_server_run(np.random.default_rng(1))
-    values = values_of([server_run])
+    values = studies.values_of([server_run])
     assert values[CPU] == pytest.approx(server_run.parts[0].cpu_seconds / 2000)
     assert values[IDLE] == server_run.parts[1].after.pss_bytes
     assert values[END] == server_run.parts[0].after.pss_bytes
@@ -422,13 +412,14 @@ def test_memory_that_processes_share_counts_once_between_the_borders_too():
         for part in server_run.parts
     ]
     prefork = replace(server_run, ready=shared(server_run.ready), parts=parts)
-    assert [m for _, m in memory_of(prefork)] == [m / 2 for _, m in memory_of(server_run)]
-    assert all(1.0 <= at <= 3.0 for at, _ in memory_under_load(server_run))
+    halves = [memory / 2 for _, memory in studies.memory_of(server_run)]
+    assert [memory for _, memory in studies.memory_of(prefork)] == halves
+    assert all(1.0 <= at <= 3.0 for at, _ in studies.memory_under_load(server_run))
 
 
 def test_a_thinned_series_keeps_its_peak():
     series = [(t / 10, 100.0 + (900.0 if t == 777 else t % 3)) for t in range(5000)]
-    kept = thinned(series, 100)
+    kept = studies.thinned(series, 100)
     assert len(kept) <= 100
     assert max(size for _, size in kept) == 1000.0
     assert [at for at, _ in kept] == sorted(at for at, _ in kept)

@@ -5,6 +5,8 @@ vegeta, k6, memtier_benchmark, pgbench, ghz).
 
 # ruff: noqa: E501 - lines of outputs
 
+import re
+
 import pytest
 from refusals import refused
 
@@ -221,82 +223,45 @@ Latency (ms):
 # A tool's output, its command, and what is in them: loop, requests a second, requests, errors, mean,
 # percentiles.
 KNOWN = [
-    (
-        *(WRK, "wrk -t1", "closed", 1486.32, 3304.0, 9.0, 0.01935),
-        {"50": 429e-6, "75": 0.02254, "90": 0.05995, "99": 0.16948, "100": 0.19811},
-    ),
-    (
-        *(WRK2, "wrk -R 2000", "open", 2000.28, 60018.0, 0.0, 0.00646),
-        {"50": 0.00667, "75": 0.00778, "90": 0.00914, "99": 0.01118, "99.9": 0.01204}
-        | {"99.99": 0.01228, "100": 0.01234},
-    ),
-    (
-        *(AB, "ab -n 500", "closed", 178.62, 500.0, 2.0, 0.022394),
-        {"50": 0.007, "90": 0.061, "99": 0.204, "100": 0.321},
-    ),
-    (
-        *(HEY, "hey -q 100", "closed", 492.1848, 404.0, 14.0, 0.008),
-        {"50": 0.0005, "90": 0.0243, "99": 0.224, "100": 0.2245},
-    ),
-    (
-        *(OHA, "oha -q 5000", "open", 4999.852, 49999.0, 0.0, 0.0005021),
-        {"50": 441.5e-6, "90": 822e-6, "99": 0.001522, "99.9": 0.006218, "99.99": 0.012016}
-        | {"100": 0.0183103},
-    ),
-    (
-        *(GHZ, "ghz --insecure", "closed", 5788.35, 2000.0, 3.0, 0.00683),
-        {"10": 0.00492, "50": 0.0067, "95": 0.01034, "99": 0.01293, "100": 0.01541},
-    ),
-    (
-        *(H2LOAD, "h2load -n 500", "closed", 875.91, 500.0, 2.0, 0.00433),
-        {"100": 0.07201},
-    ),
-    (
-        *(VEGETA, "vegeta attack", "open", 65.87, 1200.0, 535.0, 0.113172398),
-        {"50": 0.108272568, "95": 0.14018235, "99": 0.247771566, "100": 1.2},
-    ),
-    (
-        *(VEGETA_JSON, "vegeta attack", "open", 100.03, 100.0, 0.0, 0.002371194),
-        {"50": 0.002854306, "90": 0.003228223, "95": 0.003478629, "99": 0.00353}
-        | {"100": 0.003660505},
-    ),
-    (
-        *(K6, "k6 run s.js", "closed", 43.28, 1300.0, 26.0, 0.11755),
-        {"50": 0.11294, "90": 0.17187, "95": 0.20441, "100": 1.01},
-    ),
-    (
-        *(REDIS_CSV, "redis-benchmark -n 5000 --csv", "closed", 2000.0, 10000.0, 0.0, 0.029626),
-        {"50": 0.019295, "95": 0.083647, "99": 0.122303, "100": 0.145407},
-    ),
-    (
-        *(REDIS_QUIET, "redis-benchmark -q", "closed", 1769.91, 100000.0, 0.0, None),
-        {"50": 0.009159},
-    ),
-    (
-        *(REDIS, "redis-benchmark -n5000", "closed", 1564.46, 5000.0, 0.0, 0.025805),
-        {"50": 0.010927, "95": 0.105663, "99": 0.141183, "100": 0.158207},
-    ),
-    (
-        *(MEMTIER, "memtier_benchmark --rate-limiting=9", "open", 180746.42, None, 0.0, 0.00110483),
-        {"50": 0.001023, "99": 0.002479, "99.9": 0.004831},
-    ),
-    (
-        *(PGBENCH, "pgbench -R 900", "open", 896.967014, 8968.0, 2.0, 0.011013),
-        {},
-    ),
-    (
-        *(SYSBENCH, "sysbench cpu run", "closed", 248.25, 265.0, 0.0, 0.00401),
-        {"95": 0.01275, "100": 0.12827},
-    ),
-]
+    (WRK, "wrk -t1", "closed", 1486.32, 3304, 9, 0.01935,
+     "50: 429e-6, 75: 0.02254, 90: 0.05995, 99: 0.16948, 100: 0.19811"),
+    (WRK2, "wrk -R 2000", "open", 2000.28, 60018, 0, 0.00646,
+     "50: 6.67e-3, 75: 7.78e-3, 90: 9.14e-3, 99: .01118, 99.9: .01204, 99.99: .01228, 100: .01234"),
+    (AB, "ab -n 500", "closed", 178.62, 500, 2, 0.022394,
+     "50: 0.007, 90: 0.061, 99: 0.204, 100: 0.321"),
+    (HEY, "hey -q 100", "closed", 492.1848, 404, 14, 0.008,
+     "50: 0.0005, 90: 0.0243, 99: 0.224, 100: 0.2245"),
+    (OHA, "oha -q 5000", "open", 4999.852, 49999, 0, 0.0005021,
+     "50: 441.5e-6, 90: 822e-6, 99: 1.522e-3, 99.9: 6.218e-3, 99.99: 0.012016, 100: 0.0183103"),
+    (GHZ, "ghz --insecure", "closed", 5788.35, 2000, 3, 0.00683,
+     "10: 0.00492, 50: 0.0067, 95: 0.01034, 99: 0.01293, 100: 0.01541"),
+    (H2LOAD, "h2load -n 500", "closed", 875.91, 500, 2, 0.00433, "100: 0.07201"),
+    (VEGETA, "vegeta attack", "open", 65.87, 1200, 535, 0.113172398,
+     "50: 0.108272568, 95: 0.14018235, 99: 0.247771566, 100: 1.2"),
+    (VEGETA_JSON, "vegeta attack", "open", 100.03, 100, 0, 0.002371194,
+     "50: 0.002854306, 90: 0.003228223, 95: 0.003478629, 99: 0.00353, 100: 0.003660505"),
+    (K6, "k6 run s.js", "closed", 43.28, 1300, 26, 0.11755,
+     "50: 0.11294, 90: 0.17187, 95: 0.20441, 100: 1.01"),
+    (REDIS_CSV, "redis-benchmark -n 5000 --csv", "closed", 2000.0, 10000, 0, 0.029626,
+     "50: 0.019295, 95: 0.083647, 99: 0.122303, 100: 0.145407"),
+    (REDIS_QUIET, "redis-benchmark -q", "closed", 1769.91, 100000, 0, None, "50: 0.009159"),
+    (REDIS, "redis-benchmark -n5000", "closed", 1564.46, 5000, 0, 0.025805,
+     "50: 0.010927, 95: 0.105663, 99: 0.141183, 100: 0.158207"),
+    (MEMTIER, "memtier_benchmark --rate-limiting=9", "open", 180746.42, None, 0, 0.00110483,
+     "50: 0.001023, 99: 0.002479, 99.9: 0.004831"),
+    (PGBENCH, "pgbench -R 900", "open", 896.967014, 8968, 2, 0.011013, ""),
+    (SYSBENCH, "sysbench cpu run", "closed", 248.25, 265, 0, 0.00401, "95: 0.01275, 100: 0.12827"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: known[1])
 def test_each_tool_is_recognised_with_its_units(known, tmp_path):
-    text, command, loop, *numbers = known
+    text, command, loop, *numbers, percentiles = known
     tool = "wrk2" if text is WRK2 else command.split()[0]
     found_tool, found_loop, *found = vars(read(text, command, tmp_path)).values()
     assert (found_tool, found_loop) == (tool, loop)
+    numbers.append(dict(re.findall(r"([\d.]+): ([\d.e-]+)", percentiles)))
+    numbers[-1] = {share: float(seconds) for share, seconds in numbers[-1].items()}
     assert found == [number and pytest.approx(number) for number in numbers]
 
 
@@ -309,17 +274,10 @@ def test_percentiles_of_pgbench_come_from_its_log(tmp_path):
     assert not log.exists()  # the next load writes another one
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "connect: Connection refused\n",
-        "all is well, 100 requests\n",
-        WRK.replace("1486.32", "0.00"),
-    ],
-)
-def test_what_is_no_result_is_none(text, tmp_path):
-    assert read(text, "x", tmp_path) is None
+def test_what_is_no_result_is_none(tmp_path):
+    for text in ("", "connect: Connection refused\n", "all is well, 100 requests\n"):
+        assert read(text, "x", tmp_path) is None
+    assert read(WRK.replace("1486.32", "0.00"), "x", tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -338,10 +296,10 @@ def test_ones_own_numbers_have_a_direction_and_a_unit(asked, higher, unit, found
     assert metric.find("hits 97\nwait 2.5\nsize 3 MiB\n") == found
 
 
-@pytest.mark.parametrize("text", ["hits ([0-9]+)", "hits=nothing", "hits=(["])
-def test_a_metric_that_cannot_be_read_is_refused(text):
-    with refused():
-        metrics_of([text])
+def test_a_metric_that_cannot_be_read_is_refused():
+    for text in ("hits ([0-9]+)", "hits=nothing", "hits=(["):
+        with refused():
+            metrics_of([text])
 
 
 def test_values_have_the_names_of_the_table(tmp_path):

@@ -17,13 +17,7 @@ from service_programs import LOAD, SERVER, SHIM
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.service import processes, supervisor
 from tsmlab.service.loads import metrics_of
-from tsmlab.service.processes import (
-    hidden_from,
-    listening_processes,
-    malloc_library,
-    name_of,
-    snapshot,
-)
+from tsmlab.service.processes import hidden_from, listening_processes, malloc_library
 from tsmlab.service.server import Phase, RunFailed, Server, Service
 
 LOADED = Phase("load", 0.5)
@@ -185,7 +179,7 @@ def test_who_listens_is_found():
         port = listening.getsockname()[1]
         assert listening_processes([os.getpid()], port) == [os.getpid()]
     assert listening_processes([os.getpid()], port) == []
-    assert snapshot(1 << 22, 0.0).processes == 0
+    assert processes.snapshot(1 << 22, 0.0).processes == 0
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -248,7 +242,7 @@ def test_a_library_that_a_servers_user_may_not_read(tmp_path):
     (hidden / "library.so").touch()
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     with subprocess.Popen([*user, "sleep", "60"]) as other:
-        wait_until(lambda: name_of(other.pid) == "sleep")
+        wait_until(lambda: processes.name_of(other.pid) == "sleep")
         found = hidden_from(other.pid, str(hidden / "library.so"))
         assert found in [hidden, *hidden.parents]
         assert hidden_from(other.pid, "/etc/passwd") is None

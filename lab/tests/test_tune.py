@@ -1,18 +1,17 @@
 """The search for options, on simulated programs with known truth."""
 
+import itertools
 import random
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from conftest import MIB, Behaviour, World, measure_answer
+from conftest import MIB, Behaviour, SimulatedExecutor, World
 from experiment_fixtures import timeless
 from refusals import mentions, refused
 
 from tsmlab import records, texts, tune_text
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Header, Journal, NullJournal
-from tsmlab.measuring import Measurement
 from tsmlab.metrics import parse_custom
 from tsmlab.progress import SilentReporter
 from tsmlab.stats import Verdict
@@ -22,47 +21,29 @@ from tsmlab.tune import Options, tune
 from tsmlab.tune_options import Option
 
 
-@dataclass
-class Tuned:
+def tuned(effects, noise=0.003, seed=1, broken=(), steady=False, interrupt_at_run=None):
     """A program whose time and memory depend on its variables. effects: factors for both, by
     variable and value. steady: the noise of a run depends only on its settings and round, so that
     it is the same when run again."""
+    runs = itertools.count(1)
 
-    effects: dict[tuple[str, str], tuple[float, float]]
-    noise: float = 0.003
-    seed: int = 1
-    broken: frozenset[str] = frozenset()
-    steady: bool = False
-    interrupt_at_run: int | None = None
-    now: float = 0.0
-    runs: int = 0
-    settings: list[frozenset[tuple[str, str]]] = field(default_factory=list)
-
-    def clock(self):
-        return self.now
-
-    def run(self, request):
-        if self.runs == self.interrupt_at_run:
-            raise KeyboardInterrupt
-        self.runs += 1
+    def pick(request):
         env = {**request.allocator.env, **request.env}
         padding = len(env.pop(PADDING_VARIABLE))
-        self.settings.append(frozenset(env.items()))
-        key = f"{sorted(env.items())}/{padding}" if self.steady else str(self.runs)
-        generator = random.Random(f"{self.seed}/{key}")
-        seconds, memory = (generator.lognormvariate(0.0, self.noise) for _ in range(2))
+        key = f"{sorted(env.items())}/{padding}" if steady else next(runs)
+        generator = random.Random(f"{seed}/{key}")
+        seconds, memory = (generator.lognormvariate(0.0, noise) for _ in range(2))
         for setting in env.items():
-            factors = self.effects.get(setting, (1.0, 1.0))
+            factors = effects.get(setting, (1.0, 1.0))
             seconds, memory = seconds * factors[0], memory * factors[1]
-        broken = any(f"{name}={value}" in self.broken for name, value in env.items())
-        behaviour = Behaviour(
+        return Behaviour(
+            seconds=0.1 * seconds,
             peak_bytes=int(100 * MIB * memory),
-            signal=11 if broken else None,
+            signal=11 if any(f"{n}={v}" in broken for n, v in env.items()) else None,
             stdout=f"rate {1.0 / seconds:.6f}\n",
         )
-        request.stdout.write_text(behaviour.stdout)
-        self.now += 0.1 * seconds
-        return Measurement.from_json(measure_answer(behaviour, request, 0.1 * seconds))
+
+    return SimulatedExecutor(pick, interrupt_at_run=interrupt_at_run)
 
 
 def variable(name, values=3):
@@ -93,7 +74,7 @@ def options(*tried, **changes):
 
 
 def search(*tried, executor=None, memo=None, **changes):
-    executor = executor or Tuned(EFFECTS)
+    executor = executor or tuned(EFFECTS)
     memo = memo or NullJournal(executor.clock)
     return tune(options(*tried, **changes), executor, SilentReporter(), memo)
 
@@ -121,7 +102,7 @@ def test_the_objective_decides(objective, found):
 
 def test_two_changes_that_both_help_are_found_one_after_the_other():
     effects = {("FAST", "1"): (0.8, 1.0), ("SMALL", "2"): (0.9, 1.0)}
-    results = search(FAST, SMALL, NOTHING, executor=Tuned(effects)).results
+    results = search(FAST, SMALL, NOTHING, executor=tuned(effects)).results
     assert results.tune.settings == ["FAST=1", "SMALL=2"]
     assert results.tune.variables == {"FAST": "1", "SMALL": "2"}
     steps = results.tune.steps
@@ -140,13 +121,13 @@ def test_two_changes_that_both_help_are_found_one_after_the_other():
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.long)])
 def test_an_option_without_effect_never_wins(objective, seeds):
     for seed in seeds:
-        executor = Tuned({}, noise=0.02 if seed % 2 else 0.2, seed=seed)
+        executor = tuned({}, noise=0.02 if seed % 2 else 0.2, seed=seed)
         results = search(NOTHING, executor=executor, objective=objective, seed=seed).results
         assert results.tune.settings == []
         assert results.tune.variables == {}
         assert "defaults of mine" in texts.report(results, 120)
         if seed < 4 and objective == "time":  # nor does it ride along
-            executor = Tuned({("FAST", "1"): (0.9, 1.0)}, noise=0.02, seed=seed)
+            executor = tuned({("FAST", "1"): (0.9, 1.0)}, noise=0.02, seed=seed)
             results = search(FAST, NOTHING, executor=executor, seed=seed).results
             assert results.tune.settings in (["FAST=1"], [])
 
@@ -166,7 +147,7 @@ def test_a_number_that_the_program_prints_is_an_objective():
 
 def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long():
     effects = {("NOTHING", str(n)): (0.9 - 0.01 * n, 1.0) for n in range(8)}
-    results = search(NOTHING, executor=Tuned(effects, noise=0.001)).results
+    results = search(NOTHING, executor=tuned(effects, noise=0.001)).results
     ran = {raced.change: raced.rounds for raced in results.tune.steps[0].raced}
     assert ran == {
         **{f"NOTHING={n}": 3 for n in range(4)},
@@ -177,16 +158,16 @@ def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long():
 
 
 def test_what_cannot_be_better_any_more_falls_at_once():
-    executor = Tuned({("NOTHING", str(n)): (1.5, 1.0) for n in range(8)}, noise=0.001)
+    executor = tuned({("NOTHING", str(n)): (1.5, 1.0) for n in range(8)}, noise=0.001)
     results = search(NOTHING, executor=executor).results
     assert {raced.fate for raced in results.tune.steps[0].raced} == {"no better"}
-    assert executor.runs == 1 + (8 + 2) * (1 + 3)  # the probe, a warm-up and one rung
+    # The probe, a warm-up and one rung.
+    assert len(executor.requests) == 1 + (8 + 2) * (1 + 3)
 
 
 def test_a_value_that_breaks_the_program_is_named_and_never_wins():
-    executor = Tuned({("FAST", "2"): (0.5, 1.0), ("FAST", "1"): (0.9, 1.0)},
-                     broken=frozenset({"FAST=2"}))  # fmt: skip
-    results = search(FAST, executor=executor).results
+    effects = {("FAST", "2"): (0.5, 1.0), ("FAST", "1"): (0.9, 1.0)}
+    results = search(FAST, executor=tuned(effects, broken={"FAST=2"})).results
     assert results.tune.settings == ["FAST=1"]
     assert "FAILED FAST=2: SIGSEGV" in texts.report(results, 120)
 
@@ -201,13 +182,13 @@ def test_the_time_budget_ends_a_race_and_leaves_time_for_fresh_rounds():
 @pytest.mark.parametrize("budget", [2.0, 5.0, 8.0, 20.0])
 def test_a_search_keeps_to_its_time_budget(budget):
     """Except for a round that has begun: in the first rung, all changes."""
-    executor = Tuned(EFFECTS, noise=0.05)
+    executor = tuned(EFFECTS, noise=0.05)
     search(FAST, SMALL, NOTHING, executor=executor, time_budget_seconds=budget)
     assert executor.now <= budget + 0.1 * 2.5 * (3 + 3 + 8 + 2)
 
 
 def test_a_program_that_fails_by_itself_ends_the_search():
-    executor = Tuned({}, broken=frozenset({"ALWAYS=1"}))
+    executor = tuned({}, broken={"ALWAYS=1"})
     allocator = Allocator("mine", None, "user", "1.0", env={"ALWAYS": "1"})
     with refused("SIGSEGV"):
         search(FAST, executor=executor, allocator=allocator)
@@ -219,7 +200,7 @@ def test_a_program_that_fails_by_itself_ends_the_search():
 @pytest.mark.parametrize("run", [3, 20, 60, 75])
 def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
     def journalled(journal=None, at=None):
-        executor = Tuned(EFFECTS, steady=True, interrupt_at_run=at)
+        executor = tuned(EFFECTS, steady=True, interrupt_at_run=at)
         if journal is None:
             folder = tmp_path / ("whole" if at is None else "cut")
             opened = Journal.begin(Header.of("tune", [], 7, []), [folder], executor.clock)
@@ -227,7 +208,7 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
             opened = Journal.resume(journal, executor.clock)
         with opened:
             found = search(FAST, SMALL, executor=executor, memo=opened, objective="both").results
-        return found, executor.runs, opened.path
+        return found, len(executor.requests), opened.path
 
     expected, runs, _ = journalled()
     assert expected.tune.settings == ["SMALL=1", "FAST=1"]
