@@ -128,9 +128,6 @@ def timeless(results):
     return strip(json.loads(records.to_json(results)))
 
 
-# --- samples without runs -------------------------------------------------------------------------
-
-
 def made_up(parameters, names, truth, metrics=(SECONDS,), rounds=8, noise=0.01, seed=1, causes=()):
     """truth(allocator, point) returns a cell's values, or None if the runs fail. Every value varies
     by a factor of its own and by one for the round, both log-normal. The first name is the

@@ -64,9 +64,6 @@ def measured(results, name):
     return [s for s in samples if s.phase == "measured" and s.point == index]
 
 
-# --- the flow ------------------------------------------------------------------------------------
-
-
 def test_every_round_has_every_workload_under_every_allocator(run):
     executor = SimulatedExecutor(typical())
     results = run(executor=executor).results
@@ -105,9 +102,6 @@ def test_a_workload_without_the_promised_line_has_failed(run):
     results = run(typical() | {"tsmalloc": mute}).results
     failure = results.suite.analysis.workloads[0].score("tsmalloc").failure
     assert (failure.kind, "`seconds: NUMBER`" in failure.text) == ("metric", True)
-
-
-# --- the report ----------------------------------------------------------------------------------
 
 
 def lines_of(results):

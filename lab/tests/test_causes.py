@@ -56,9 +56,6 @@ def test_a_program_that_fails_is_told_by_each(program, tmp_path):
     assert all("exit 3" in note for note in found.notes)
 
 
-# --- the reports of instrumented libraries --------------------------------------------------------
-
-
 def report(folder, name, **totals):
     content = {"schema": "tsmalloc-counters/1", "pid": 7, "allocator": "lock-best", "threads": []}
     path = folder / f"{name}.counters.json"

@@ -190,9 +190,6 @@ def test_bad_input_is_one_clear_line(run, words, message):
     assert len(err.splitlines()) == 2
 
 
-# --- the table that comes with the lab ------------------------------------------------------------
-
-
 def test_every_recipe_is_pinned_and_named_where_it_helps():
     known = fetch.peers()
     assert tuple(peer.name for peer in known) == allocators.FETCHABLE

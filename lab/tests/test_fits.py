@@ -23,9 +23,6 @@ def test_a_table_has_the_rounds_that_all_have():
     assert fits.table_of([{1: 1.0}, {2: 1.0}]).shape == (0, 2)
 
 
-# --- Amdahl's law ---------------------------------------------------------------------------------
-
-
 def fitted(serial, processors=8, rounds=5, noise=0.0, seed=1):
     time = amdahl_seconds(serial, processors or 1000)
     logs = np.array(noisy_logs(list(map(time, THREADS)), rounds, noise, seed))
@@ -94,9 +91,6 @@ def test_the_first_departure_is_found_with_its_size_and_noise_is_seldom_one():
     assert ratio.value == pytest.approx(1.4, rel=0.03)
     left = [fitted(0.3, processors=2, noise=0.05, seed=seed).left for seed in range(200)]
     assert sum(each is not None for each in left) <= 0.08 * 200
-
-
-# --- growth ---------------------------------------------------------------------------------------
 
 
 def grown(truth, xs=SIZES, rounds=5, noise=0.01, seed=1):

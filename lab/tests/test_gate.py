@@ -54,9 +54,6 @@ def verdict_of_all(results):
     return verdict_of(results.gate, results.failed_rows)
 
 
-# --- verdicts -------------------------------------------------------------------------------------
-
-
 def ratio(value, low, high, pairs=10):
     return RatioEstimate(value, low, high, 0.0, pairs, "student")
 
@@ -125,9 +122,6 @@ def test_a_failure_is_neither_a_pass_nor_a_regression():
     junit = ElementTree.fromstring(gate_text.junit(results))
     assert junit.get("errors") == "1"
     assert junit.find("testcase/error") is not None
-
-
-# --- saved baselines ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,9 +197,6 @@ def test_what_has_no_spread_or_one_round_has_no_false_interval():
     same = stats.unpaired_ratio([1.0, 1.0], [1.0, 1.0, 1.0])
     assert (same.ratio, same.low, same.high, same.p_value) == (1.0, 1.0, 1.0, 1.0)
     assert stats.unpaired_ratio([1.0], [1.0, 2.0]).low is None
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -117,9 +117,6 @@ def test_change_from_nothing_is_uncertain():
     assert Change(many, many).total == 0.0
 
 
-# --- changes of whole profiles -------------------------------------------------------------------
-
-
 def sites(count):
     """Sites of 1 to 40 samples on average, of several sizes."""
     made = []

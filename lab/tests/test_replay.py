@@ -12,7 +12,6 @@ from replay_fixtures import (
     MIB,
     PROGRAM,
     behaviour,
-    latency,
     line,
     looker,
     options,
@@ -29,7 +28,6 @@ from tsmlab.traces import replay_text
 from tsmlab.traces.files import Image, Trace
 from tsmlab.traces.replay_results import (
     Latencies,
-    Latency,
     ReplayLine,
     ThreadShare,
     by_trace,
@@ -230,26 +228,6 @@ def test_findings_are_medians_of_the_measured_runs(trace):
     assert finding.runs == 6
     assert finding.over_time == pytest.approx(0.2, abs=1e-6)
     assert finding.peak_bytes == pytest.approx(2.4 * MIB, abs=2)
-
-
-def test_latencies_of_all_runs_are_put_together(trace):
-    printed = line(latency={"malloc": latency((32, 99), (64, 1)), "realloc": latency((8, 0))})
-    (finding,) = only(trace, {"glibc": behaviour(printed)}, latency=True).findings
-    assert finding.latencies == [Latency("malloc", 600, 32, 32, 64, 64, 64)]
-
-
-def test_a_failure_under_one_allocator_is_a_row(trace):
-    behaviours = {
-        "glibc": behaviour(line()),
-        "bad": behaviour(line(corrupt=3), exit_code=2, stderr="replay: 3 blocks are corrupt\n"),
-    }
-    results = replayed(trace, behaviours).results
-    (failed,) = results.failed_rows
-    assert failed.allocator == "bad"
-    assert failed.failure.stderr_tail == "replay: 3 blocks are corrupt"
-    (found,) = replays_of(results)
-    bad = found.finding("bad")
-    assert (bad.runs, bad.peak_bytes, bad.same_memory) == (0, None, None)
 
 
 def test_ctrl_c_keeps_what_was_replayed(tmp_path):

@@ -54,9 +54,6 @@ def schedules(trace):
     return replayed(trace, behaviours, rounds=None, schedules=names).results
 
 
-# --- text -----------------------------------------------------------------------------------------
-
-
 def test_one_replay_has_times_verdicts_memory_and_latencies(one):
     text = texts.report(one, 120)
     assert re.search("replay of work: 225 calls of 3 threads.* 2.00M", text)
@@ -116,9 +113,6 @@ def test_csv_has_a_line_for_each_run(schedules):
     best = [row for row in rows if row["allocator"] == "lock-best"]
     fragmentation = [float(row["fragmentation_over_time"]) for row in best]
     assert fragmentation == pytest.approx([0.1] * len(best), abs=1e-6)
-
-
-# --- the page -------------------------------------------------------------------------------------
 
 
 def test_curves_hold_the_samples(schedules):

@@ -148,9 +148,6 @@ def test_the_page_on_the_schema_names_every_field():
     assert not {name for name in fields if f"`{name}`" not in page}
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 def test_a_file_is_replaced_at_once_and_a_link_stays_one(tmp_path):
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")

@@ -48,9 +48,6 @@ class Rig:
         return [slot.round for slot in self.slots if slot.entry.allocator.name == name]
 
 
-# --- the order -----------------------------------------------------------------------------------
-
-
 def test_the_order_is_random_between_rounds_and_the_same_for_a_seed():
     entries = [Entry(allocator(name)) for name in NAMES]
 
@@ -74,9 +71,6 @@ def test_the_padding_changes_between_rounds_and_is_shared_within_one():
     many = [schedule.round_padding_bytes(3, "measured", n) for n in range(500)]
     assert 0 <= min(many) < 100
     assert 0 < schedule.PADDING_RANGE_BYTES - max(many) < 100
-
-
-# --- the stop rule -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -124,9 +118,6 @@ def test_looks_at_the_data_grow_rare():
 )
 def test_the_forecast_follows_the_rule(rule, fitting):
     assert rule.rounds_that_fit(10.0) == fitting
-
-
-# --- failures ------------------------------------------------------------------------------------
 
 
 def test_an_allocator_that_fails_now_and_then_goes_on_but_not_after_two_in_a_row():

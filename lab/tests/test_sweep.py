@@ -7,14 +7,6 @@ from tsmlab import sweep
 from tsmlab.sweep import Parameter
 
 
-def test_points_are_the_product_and_the_last_parameter_changes_fastest():
-    parameters = [Parameter("a", "a", [1, 2]), Parameter("b", "b", ["x", "y"])]
-    points = sweep.points_of(parameters)
-    assert [tuple(point.values()) for point in points] == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
-    assert sweep.describe(points[-1]) == "a=2, b=y"
-    assert (sweep.points_of([]), sweep.describe({})) == ([{}], "")
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -83,9 +83,6 @@ def verdicts(results):
     return {row.name: row.verdict for row in results.tune.rows}
 
 
-# --- what is found --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("objective", "found"),
     [("time", ["FAST=1"]), ("memory", ["SMALL=2"]), ("both", ["SMALL=1", "FAST=1"])],
@@ -142,9 +139,6 @@ def test_a_number_that_the_program_prints_is_an_objective():
     assert "more rate: 6 changes of 2 options" in texts.report(results, 120)
 
 
-# --- races ----------------------------------------------------------------------------------------
-
-
 def test_the_worse_half_falls_and_the_better_one_runs_twice_as_long():
     effects = {("NOTHING", str(n)): (0.9 - 0.01 * n, 1.0) for n in range(8)}
     results = search(NOTHING, executor=tuned(effects, noise=0.001)).results
@@ -194,9 +188,6 @@ def test_a_program_that_fails_by_itself_ends_the_search():
         search(FAST, executor=executor, allocator=allocator)
 
 
-# --- interruptions --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("run", [3, 20, 60, 75])
 def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
     def journalled(journal=None, at=None):
@@ -217,9 +208,6 @@ def test_an_interrupted_search_keeps_what_it_has_and_goes_on(run, tmp_path):
     resumed, rest, _ = journalled(path)
     assert rest == runs - run
     assert timeless(resumed) == timeless(expected)
-
-
-# --- output ---------------------------------------------------------------------------------------
 
 
 def test_the_line_is_ready_for_a_shell():

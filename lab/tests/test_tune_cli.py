@@ -1,7 +1,6 @@
 """`tsmalloc tune` at the prompt: a library with an option that helps and some that do nothing."""
 
 import json
-import shlex
 from functools import partial
 
 import prompt
@@ -56,16 +55,3 @@ def test_a_value_that_breaks_the_program_is_a_failure(tune, waste):
     done = tune(*words, "WASTE=9", "--", "/bin/true", status=2)
     assert "FAILED WASTE=9: SIGABRT" in done.stdout
     tune(*words, "WASTE=9", "-i", "--", "/bin/true")
-
-
-@pytest.mark.long
-def test_an_interrupted_search_goes_on(tune, waste, environment, tmp_path):
-    words = ("waste", "--allocator", f"waste={waste}", "--for", "memory", *WASTE)
-    program = ("/bin/sleep", "0.1")
-    process = prompt.start("tune", *words, "--time-budget", "15s", "--", *program, env=environment)
-    _, err = prompt.stop_after(process, tmp_path, "\n", 13)
-    assert process.returncode == 130, err
-    assert prompt.kept(tmp_path, "tune").interrupted
-    assert "tsmalloc tune --resume\n" in err
-    line = f"use it     WASTE=0 LD_PRELOAD={waste} {shlex.join(program)}"
-    assert line in tune("--resume").stdout

@@ -83,9 +83,6 @@ def test_a_library_of_something_else_knows_none(tmp_path):
     assert {"dirty_decay_ms", "narenas"} <= set(unknown)
 
 
-# --- how they are set -----------------------------------------------------------------------------
-
-
 def test_lists_are_written_as_their_allocator_reads_them():
     def set_to(form, name, value):
         return Setting(replace(form, name=name, values=(value,)), value)
