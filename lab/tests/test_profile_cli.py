@@ -54,8 +54,19 @@ def run(tmp_path, monkeypatch, capfd):
 
 
 @pytest.fixture
-def profile(tmp_path):
-    return Writer(sampled(SITES, 1), names=NAMES).write(tmp_path / "p.pb")
+def profile(written):
+    return written("p.pb")
+
+
+@pytest.fixture
+def written(tmp_path):
+    """written(name, ...) writes a profile, by default of SITES, and returns its path."""
+
+    def write(name, rows=None, names=NAMES, **more):
+        rows = sampled(SITES, 1) if rows is None else rows
+        return Writer(rows, names=names, **more).write(tmp_path / name)
+
+    return write
 
 
 def answer(run, *arguments, status=EXIT_OK):
@@ -138,7 +149,7 @@ std::locale::classic() @
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_calls_of_the_libraries_are_their_callers(run, tmp_path, language):
+def test_calls_of_the_libraries_are_their_callers(run, written, language):
     for module in ("libc.so.6", "libstdc++.so.6.0.30", "libc.musl-x86_64.so.1", "ld-linux.so.2"):
         assert model.Frame("f", module=module).is_of_library
         assert not model.Frame("f", module=f"my{module}").is_of_library
@@ -146,7 +157,7 @@ def test_calls_of_the_libraries_are_their_callers(run, tmp_path, language):
     frames = [tuple(map(str.strip, line.split("@"))) for line in lines]
     rows = [Row(Site((1,), 64, 9, 9), 9, 9)]
     names = {1: [(name, file, 1) for name, file in frames]}
-    path = Writer(rows, names=names).write(tmp_path / "l.pb")
+    path = written("l.pb", rows, names)
     own = [name for line, (name, _) in zip(lines, frames, strict=True) if line[0] != " "]
     for options, expected in (([], own), (["--library"], [name for name, _ in frames])):
         (site,) = sites(run, "leaks", path, *options)
@@ -162,9 +173,9 @@ def with_pinned(*bytes_each):
 
 
 @pytest.fixture
-def pinned(tmp_path):
+def pinned(written):
     """One of two sites pins a megabyte with each of its samples, and the other one a kilobyte."""
-    return Writer(with_pinned(1 << 20, 1 << 10, 0), names=NAMES).write(tmp_path / "pinned.pb")
+    return written("pinned.pb", with_pinned(1 << 20, 1 << 10, 0))
 
 
 def test_what_sites_pin(run, pinned):
@@ -190,19 +201,13 @@ def test_what_sites_pin(run, pinned):
     assert "free in slabs, pinned by" in pinned.with_suffix(".html").read_text()
 
 
-@pytest.mark.parametrize(
-    "writer",
-    [
-        Writer(sampled(SITES, 1), has_pinned=False),
-        Writer(sampled(SITES, 1), comments=("pid 1", "command x", "kind peak")),
-    ],
-)
-def test_profiles_that_do_not_know_what_is_pinned(run, tmp_path, writer):
-    path = writer.write(tmp_path / "other.pb")
-    assert "--type pinned" not in run("show", path).out
-    for verb in ("show", "folded"):
-        out, err = run(verb, path, "--type", "pinned", status=EXIT_USAGE)
-        assert (out, "pinned" in err) == ("", True), err
+def test_profiles_that_do_not_know_what_is_pinned(run, written):
+    for more in ({"has_pinned": False}, {"comments": ("pid 1", "command x", "kind peak")}):
+        path = written("other.pb", **more)
+        assert "--type pinned" not in run("show", path).out
+        for verb in ("show", "folded"):
+            out, err = run(verb, path, "--type", "pinned", status=EXIT_USAGE)
+            assert (out, "pinned" in err) == ("", True), err
 
 
 def test_table(run, profile):
@@ -218,9 +223,8 @@ def test_table(run, profile):
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_table_fits(run, tmp_path, width, monkeypatch):
-    names = {**NAMES, GROW: [("x" * 300, "src/" + "y" * 30 + ".c", 21)]}
-    path = Writer(sampled(SITES, 1), names=names).write(tmp_path / "long.pb")
+def test_table_fits(run, written, width, monkeypatch):
+    path = written("l.pb", names={**NAMES, GROW: [("x" * 300, "src/" + "y" * 30 + ".c", 21)]})
     monkeypatch.setenv("COLUMNS", str(width))
     for by in ("function", "line", "stack"):
         table = run("show", path, "--by", by).out.split("\n\n")[1].splitlines()
@@ -238,36 +242,35 @@ def test_by_line_and_stack_and_top(run, profile):
     assert "< main src/main.c:40" in out
 
 
-def test_what_was_dropped_and_cut_is_told(run, tmp_path):
+def test_what_was_dropped_and_cut_is_told(run, written):
     rows = [Row(Site((MALLOC, GROW), 100, 4, 4, cut=True), 4, 4), Row(SITES[0], 12, 12)]
     comments = ("pid 1", "command x", "dropped 1234", "kind limit")
-    path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "d.pb")
-    out = run("show", path).out
+    out = run("show", written("d.pb", rows, comments=comments)).out
     mentions(out, "1,234 samples", "25% ", "[stack truncated here]", "x (pid 1), near its limit")
     # The file may want frames dropped.
-    writer = Writer(sampled(SITES, 1), names=NAMES, drop_frames="malloc|grow")
-    functions = {site["function"] for site in sites(run, "show", writer.write(path))}
+    path = written("d.pb", drop_frames="malloc|grow")
+    functions = {site["function"] for site in sites(run, "show", path)}
     assert "grow" not in functions
     assert "operator new(unsigned long)" in functions
 
 
-def test_empty_profile(run, tmp_path):
-    path = Writer([]).write(tmp_path / "e.pb")
+def test_empty_profile(run, written):
+    path = written("e.pb", [])
     assert "No samples" in run("show", path).out
     for verb in (["leaks"], ["diff", path], ["leaks", path], ["folded"]):
         run(*verb, path)
-    run("flame", path, "-o", tmp_path / "e.html")
-    run("symbolize", path, "-o", tmp_path / "e2.pb")
+    run("flame", path, "-o", "e.html")
+    run("symbolize", path, "-o", "e2.pb")
     run("show", path, "--json")
 
 
-def test_what_began_late_says_what_it_does_not_cover(run, tmp_path):
+def test_what_began_late_says_what_it_does_not_cover(run, written):
     rows = sampled(SITES, 1)
     blocks = round(sum(row.live * row.site.block / row.site.probability for row in rows))
 
     def began_late(name, *more):
         comments = ("pid 1", "command x", "kind now", "began_after_ms 180000", "paused_ms 0")
-        return Writer(rows, names=NAMES, comments=(*comments, *more)).write(tmp_path / name)
+        return written(name, rows, comments=(*comments, *more))
 
     path = began_late("late.pb", f"in_use {blocks + 500_000_000}")
     for verb in ("show", "leaks"):
@@ -294,26 +297,24 @@ def test_what_began_late_says_what_it_does_not_cover(run, tmp_path):
         (("", ""), ["may be a different"]),
     ],
 )
-def test_changes_between_builds_are_marked(run, tmp_path, ids, told):
+def test_changes_between_builds_are_marked(run, written, ids, told):
     files = []
     for pid, build_id in enumerate(ids, 1):
         code = [File(0x1000, 0x2000, "/srv/server", build_id=build_id)]
         comments = (f"pid {pid}", "command server", "kind exit")
-        writer = Writer(sampled(SITES, 1), code, names=NAMES, comments=comments)
-        files.append(writer.write(tmp_path / f"{pid}.pb"))
+        files.append(written(f"{pid}.pb", files=code, comments=comments))
     notes = [note for note in answer(run, "diff", *files)["notes"] if note.startswith("server")]
     assert len(notes) == len(told)
     assert all(words in note for words, note in zip(told, notes, strict=True))
 
 
-def test_processes_that_began_at_other_times_share_no_samples(run, tmp_path):
+def test_processes_that_began_at_other_times_share_no_samples(run, written):
     """The first process of every container has ID 1."""
-    files = []
-    for name, later in (("a.pb", 0), ("b.pb", 3_600)):
-        comments = ("pid 1", "command server", "kind now", "began_after_ms 0", "paused_ms 0")
-        writer = Writer(sampled(SITES, 1), names=NAMES, comments=comments)
-        writer.time_nanos += later * 10**9
-        files.append(writer.write(tmp_path / name))
+    comments = ("pid 1", "command server", "kind now", "began_after_ms 0", "paused_ms 0")
+    files = [
+        written(name, comments=comments, time_nanos=Writer.time_nanos + later * 10**9)
+        for name, later in (("a.pb", 0), ("b.pb", 3_600))
+    ]
     assert answer(run, "diff", *files)["same_process"] is False
     assert "another process" in run("leaks", *files).out
 
@@ -348,12 +349,11 @@ def test_diff(run, grown):
     assert (found["sites"][0]["verdict"], found["same_process"]) == ("shrank", False)
 
 
-def test_diff_of_what_is_pinned(run, pinned, tmp_path):
+def test_diff_of_what_is_pinned(run, pinned, written):
     """For one process: the first site pins a third of what it did, the second one as much as
     before."""
     rows = with_pinned((1 << 20) / 3, 1 << 10, 0)
-    later = Writer(rows, names=NAMES, time_nanos=1_790_000_600_000_000_000)
-    path = later.write(tmp_path / "later.pb")
+    path = written("later.pb", rows, time_nanos=1_790_000_600_000_000_000)
     found = answer(run, "diff", pinned, path, "--type", "pinned", "--by", "stack")
     assert (found["type"], found["same_process"]) == ("pinned", True)
     first, second = found["sites"]
@@ -461,23 +461,22 @@ def test_page_stands_alone(run, profile):
     run("flame", profile, "-o", "/no/such/p.html", status=EXIT_USAGE)
 
 
-def test_names_are_no_markup(run, tmp_path):
+def test_names_are_no_markup(run, written):
     evil = "</script><script>alert(1)</script>"
-    rows = sampled(SITES, 1)
-    comments = ("pid 1", f"command {evil}")
-    path = Writer(rows, names={**NAMES, GROW: [(evil, evil, 1)]}, comments=comments)
-    run("flame", path.write(tmp_path / "evil.pb"), "-o", "p.html")
+    names = {**NAMES, GROW: [(evil, evil, 1)]}
+    path = written("evil.pb", names=names, comments=("pid 1", f"command {evil}"))
+    run("flame", path, "-o", "p.html")
     assert "<script>alert" not in Path("p.html").read_text()
 
 
-def test_pages_of_large_profiles_stay_small(run, tmp_path):
+def test_pages_of_large_profiles_stay_small(run, written):
     count, first = 10_000, 0x10000
     names = {first + n: [(f"function_{n}", f"src/file_{n % 90}.cpp", n)] for n in range(count)}
     rows = [
         Row(Site((first + n, first + n // 3, first + n // 50), 64, 1, 1), 1 + n % 7, 1 + n % 7)
         for n in range(count)
     ]
-    run("flame", Writer(rows, names=names).write(tmp_path / "large.pb"), "-o", "p.html")
+    run("flame", written("large.pb", rows, names), "-o", "p.html")
     assert Path("p.html").stat().st_size < 1_000_000
     nodes = page_data()["nodes"]
     assert len(nodes) < (count + count // 3 + count // 50) / 2
@@ -656,10 +655,10 @@ def program(tmp_path):
 
 
 @pytest.fixture
-def two(tmp_path):
-    small = Writer(sampled(SITES[1:2], 1), names=NAMES, comments=("pid 12", "command helper"))
-    large = Writer(sampled(SITES, 1), names=NAMES)
-    return [str(small.write(tmp_path / "small.pb")), str(large.write(tmp_path / "large.pb"))]
+def two(written):
+    comments = ("pid 12", "command helper")
+    small = written("small.pb", sampled(SITES[1:2], 1), comments=comments)
+    return [str(small), str(written("large.pb"))]
 
 
 def test_profile_of_a_program(run, program, two, tmp_path):
