@@ -70,8 +70,6 @@ def prints(seconds, **others):
 
 
 class Counting:
-    """An observer that records its requests."""
-
     def __init__(self, executor, **counts):
         self._executor, self._counts, self.requests = executor, counts, []
 

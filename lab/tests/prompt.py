@@ -80,7 +80,6 @@ void *malloc(size_t size) {
 
 @pytest.fixture(scope="session")
 def work(build):
-    """The program WORK."""
     return build("work.c", WORK)
 
 
@@ -93,7 +92,6 @@ def misbehaving(build):
 
 @pytest.fixture(scope="session")
 def waste(build):
-    """The library WASTE."""
     return build("libwaste.so.c", WASTE, "-shared", "-fPIC")
 
 
@@ -116,7 +114,6 @@ def tsmalloc(environment):
 
 
 def start(*words, **more):
-    """Starts a command line."""
     command = [sys.executable, "-m", "tsmlab", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, text=True, **(pipes | more))
@@ -155,7 +152,6 @@ def on_terminal(*command):
 
 
 def run_alone(*words, status=0, **more):
-    """Runs a command line."""
     return ran(sys.executable, "-m", "tsmlab", *words, status=status, **more)
 
 
@@ -212,7 +208,6 @@ def wait_until(condition):
 
 
 def dev_script(path):
-    """A script of dev/, as a module."""
     name = path.removesuffix(".py").replace("-", "_")
     loader = importlib.machinery.SourceFileLoader(name, str(repository_root() / "dev" / path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
@@ -255,7 +250,6 @@ def rollup(pid, key):
 
 
 def is_alive(pid):
-    """Whether a process exists and has not ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

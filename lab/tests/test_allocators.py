@@ -28,13 +28,11 @@ SOME = [
 
 @pytest.fixture(scope="module")
 def library(build):
-    """A real shared library."""
     return build("libown.so.c", "int own(void) { return 1; }\n", "-shared", "-fPIC")
 
 
 @pytest.fixture
 def build_folder(tmp_path, monkeypatch):
-    """An empty build folder for the test."""
     (tmp_path / "build" / "lib").mkdir(parents=True)
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
     return tmp_path / "build"

@@ -38,8 +38,6 @@ WORKLOADS = tuple(
 
 @pytest.fixture
 def run():
-    """Runs a suite in a simulated world."""
-
     def simulate(behaviours=None, executor=None, warm=lambda size: size):
         executor = executor or SimulatedExecutor(behaviours or typical())
         names = list(executor.behaviours)

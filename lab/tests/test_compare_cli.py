@@ -33,7 +33,6 @@ MISDEEDS = {
 
 @pytest.fixture
 def misdeeds(misbehaving):
-    """The options for the misbehaving libraries."""
     pairs = (("--allocator", f"{name}={misbehaving(does)}") for name, does in MISDEEDS.items())
     return [word for pair in pairs for word in pair]
 

@@ -326,7 +326,6 @@ def test_every_installed_allocator_is_proven(build):
 
 @pytest.fixture
 def command(build):
-    """Runs `tsmalloc doctor` with these options, on the plain program."""
     return lambda *words: prompt.run_alone("doctor", *words, build("plain"))
 
 

@@ -62,7 +62,6 @@ def test_allocators_inside_are_known_by_symbols_and_texts(compile_c, options, te
 @example(at=133, junk=b"\x10", end=176)  # a segment table beyond the end of the file
 @given(at=st.integers(0, 4000), junk=st.binary(min_size=1, max_size=8), end=st.integers(0, 20000))
 def test_damaged_programs_are_read_or_refused(whole_program, tmp_path, at, junk, end):
-    """However damaged a file is, it is either read or rejected."""
     file = tmp_path / "damaged"
     data = bytearray(whole_program.read_bytes())
     data[at : at + len(junk)] = junk

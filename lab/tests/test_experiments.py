@@ -238,7 +238,6 @@ def test_a_file_says_at_which_points_causes_are_counted(at, points):
 
 
 def run(*definitions, executor=None, observers=(), **changes):
-    """Runs experiments in a simulated world."""
     executor = executor or programs()
     return go_on(definitions or (definition(),), executor, observers, **changes)
 

@@ -35,7 +35,6 @@ def covers(estimate, truth, width=0.1):
 
 
 def constant(seconds, parameters=(), **more):
-    """The same at each point."""
     truth = {name: {"seconds": value} for name, value in seconds.items()}
     return made_up(list(parameters), list(seconds), lambda name, _: truth[name], **more)
 

@@ -140,7 +140,6 @@ def a_trial(folder):
 
 
 def rounds_of(folder, fake=None, memo=None, judge=list):
-    """Makes rounds on a fake fleet, or here."""
     memo, trial = memo or NullJournal(), a_trial(folder)
     return Scheduler(
         entries=[Entry(World.allocator(name)) for name in ("glibc", "mine")],
@@ -267,7 +266,6 @@ def what_repeats(results):
 
 
 def assert_repeats(one, other):
-    """The replays are equal in everything that repeats."""
     # Not with a single ==: pytest would take hours to find the difference between such texts.
     here, there = what_repeats(one), what_repeats(other)
     assert here.keys() == there.keys()
@@ -295,7 +293,6 @@ MANY = (
 def test_replays_are_the_same_to_the_byte_though_a_worker_dies(
     tmp_path, monkeypatch, asked, workers, lines
 ):
-    """That costs its round only."""
     monkeypatch.setenv("TSMALLOC_BACKGROUND", "off")  # it touches a page when it begins
     options = replay_options(*asked)
     expected = replayed(options)

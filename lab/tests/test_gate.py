@@ -26,7 +26,6 @@ OLD, NEW = ("./old", "-x"), ("./new", "-x")
 
 
 def judged(new, old=None, seed=1, before=None, rule=None):
-    """old: a baseline in the same rounds."""
     programs = {"new": new, "old": old}
     executor = SimulatedExecutor(lambda r: programs[Path(r.command[0]).name], seed=seed)
     glibc = World.allocator("glibc")

@@ -74,7 +74,6 @@ def path_in(folder):
 
 @pytest.fixture
 def whole(tmp_path):
-    """An uninterrupted run, and its journal."""
     found, timed, watched = experiments(tmp_path / "whole")
     assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
     return found, path_in(tmp_path / "whole")

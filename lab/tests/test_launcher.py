@@ -143,7 +143,6 @@ def copy(first_use, tmp_path):
 
 @pytest.fixture
 def tree(copy):
-    """A finished tree for this test only."""
     tree = copy()
     tree.use("compare")
     tree.cmake_calls()

@@ -165,7 +165,6 @@ def test_calls_of_the_libraries_are_their_callers(run, written, language):
 
 
 def with_pinned(*bytes_each):
-    """Samples of three sites, each of which pins so many bytes."""
     rows = sampled(SITES[:3], 1)
     for row, each in zip(rows, bytes_each, strict=True):
         row.pinned = each * row.live / row.site.probability

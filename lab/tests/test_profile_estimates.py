@@ -95,7 +95,6 @@ def test_formulae_of_the_format():
 
 
 def estimate_of(*samples):
-    """Of a count, size and probability each."""
     estimate = Estimate()
     for each in samples:
         estimate.add(*each)

@@ -107,7 +107,6 @@ def taken_now(rows, files, pid=GONE):
 
 
 def stack_in(profile, *where):
-    """The frames of the profile's only stack, and the notes about them."""
     contents = read(profile)
     found = look_up(contents, *where)
     return [frame for each in contents.rows[0].stack for frame in found.frames[each]], found.notes

@@ -48,7 +48,6 @@ def trace(tmp_path_factory):
 
 
 def only(*given, **more):
-    """The only replay."""
     (found,) = replays_of(replayed(*given, **more).results)
     return found
 

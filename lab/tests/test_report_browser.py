@@ -37,7 +37,6 @@ def written(folder):
 
 
 def drawn(browser, page, width=1280, **how):
-    """Opens a page and waits for its figures."""
     browser.open(page, width, **how)
     deadline = time.monotonic() + 60
     while browser.evaluate("!!document.querySelector('figure') && !document.documentElement"

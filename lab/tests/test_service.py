@@ -39,7 +39,6 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="session")
 def words(build):
-    """The options with a server and a load."""
     server, load = build("server.c", SERVER), build("load.c", LOAD)
     return ["--server", f"{server} {{port}}", "--load", f"{load} {{port}} 60 {{seconds}}"]
 

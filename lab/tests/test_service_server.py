@@ -63,7 +63,6 @@ def nothing_is_left():
 
 @contextmanager
 def ready(service, allocator=None):
-    """A server that has become ready."""
     with Server(service, allocator or glibc(), {}) as running:
         running.wait_until_ready()
         yield running
