@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conftest import Behaviour, SimulatedExecutor, World
+from prompt import script, write_files
 
 from tsmlab import experiments, records
 from tsmlab.analysis import Question, analyse, at_points
@@ -178,3 +179,41 @@ def noisy_logs(truth, rounds, noise, seed):
 
 def amdahl_seconds(serial, processors):
     return lambda threads: serial + (1.0 - serial) / min(threads, processors)
+
+
+# --- files of experiments that run ----------------------------------------------------------------
+
+
+PROGRAM = """#!/bin/sh
+# Prints what it was told; "fail" fails under preloaded allocators.
+if [ $1 = fail ] && [ -n "$LD_PRELOAD" ]; then echo "FAILED: not today" >&2; exit 3; fi
+echo "seconds: 0.$2"
+echo "under: $3"
+"""
+EXPERIMENT = """
+name = "{name}"
+title = "What {name} costs"
+question = "Is it the same under all allocators?"
+program = "./program"
+arguments = ["{name}", "{{digits}}", "7"]
+allocators = ["tsmalloc", "glibc"]
+rounds = 3
+run_seconds = 0.01
+
+[[parameter]]
+name = "digits"
+values = [25, 5]
+
+[[metric]]
+name = "seconds"
+unit = "seconds"
+
+[[metric]]
+name = "under"
+"""
+
+
+def write_experiments(folder, *names):
+    """Writes experiments and their program into a folder, which it returns."""
+    script(folder / "program", PROGRAM)
+    return write_files(folder, {f"{name}.toml": EXPERIMENT.format(name=name) for name in names})

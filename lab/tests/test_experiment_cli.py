@@ -9,6 +9,7 @@ from pathlib import Path
 
 import prompt
 import pytest
+from experiment_fixtures import write_experiments
 from refusals import mentions
 
 from tsmlab import experiments, records
@@ -16,42 +17,10 @@ from tsmlab.allocators import discover
 from tsmlab.journal import Header, Journal
 from tsmlab.study import from_json
 
-PROGRAM = """#!/bin/sh
-# Prints what it was told; "fail" fails under preloaded allocators.
-if [ $1 = fail ] && [ -n "$LD_PRELOAD" ]; then echo "FAILED: not today" >&2; exit 3; fi
-echo "seconds: 0.$2"
-echo "under: $3"
-"""
-EXPERIMENT = """
-name = "{name}"
-title = "What {name} costs"
-question = "Is it the same under all allocators?"
-program = "./program"
-arguments = ["{name}", "{{digits}}", "7"]
-allocators = ["tsmalloc", "glibc"]
-rounds = 3
-run_seconds = 0.01
-
-[[parameter]]
-name = "digits"
-values = [25, 5]
-
-[[metric]]
-name = "seconds"
-unit = "seconds"
-
-[[metric]]
-name = "under"
-"""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("experiments")
-    prompt.script(folder / "program", PROGRAM)
-    for name in ("plain", "fail"):
-        (folder / f"{name}.toml").write_text(EXPERIMENT.format(name=name))
-    return folder
+    return write_experiments(tmp_path_factory.mktemp("experiments"), "plain", "fail")
 
 
 @pytest.fixture
@@ -109,9 +78,7 @@ def test_a_failure_is_a_row_and_an_exit_status(experiment, folder, tmp_path):
 
 
 def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsmalloc, tmp_path):
-    mine = tmp_path / "mine.toml"
-    prompt.script(tmp_path / "program", PROGRAM)
-    mine.write_text(EXPERIMENT.format(name="plain"))
+    mine = write_experiments(tmp_path, "plain") / "plain.toml"
     words = ["--file", str(mine), "--no-causes", "-q"]
     files = [mine, tmp_path / "program"]
     glibc = [each for each in discover() if each.name in ("tsmalloc", "glibc")]
@@ -134,7 +101,7 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsm
     again = from_json(experiment("run", "--resume", copied, "--json").stdout)
     assert (again.stop.reason, len(runs(again))) == ("runs", 2 * 3 * 3)
     assert not copied.exists()
-    mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
+    mine.write_text(mine.read_text() + "\n# longer\n")
     refused = experiment("run", "--resume", status=1)
     assert refused.stdout == ""
     mentions(refused.stderr, str(mine), "without --resume")

@@ -17,6 +17,7 @@ import prompt
 import pytest
 import scipy.stats
 from conftest import Behaviour, SimulatedExecutor, World
+from experiment_fixtures import write_experiments
 from refusals import mentions, refused
 
 from tsmlab import allocators, analysis, fleet, paths, records, render, stats, tables
@@ -308,8 +309,6 @@ def test_replays_are_the_same_to_the_byte_though_a_worker_dies(
     all_replays = replays_of(together)
     assert sum(len(each.findings) for each in all_replays) == traces * names * schedules
     assert_repeats(together, expected)
-    samples = [sample for each in all_replays for sample in each.comparison.samples]
-    assert len({sample.measurement[FLEET]["worker"] for sample in samples}) > 1
     keys = [json.loads(line)["key"] for line in journal.path.read_text().splitlines()[1:]]
     rounds = [key for key in keys if "in one piece" in key]
     assert len(rounds) == len(set(rounds))
@@ -338,28 +337,7 @@ def test_two_workers_give_the_verdicts_of_none(tsmalloc, waste):
         measured = [s for s in document["samples"] if where and s["phase"] == "measured"]
         made = {(s["round"], s["measurement"]["fleet"]["worker"]) for s in measured}
         assert len(made) == (8 if where else 0), "pairs never cross machines"
-
-
-EXPERIMENT = """
-name = "echo"
-title = "The start of a program"
-question = "How much memory does a program take that does nothing?"
-program = "/bin/echo"
-arguments = ["{word}"]
-allocators = ["glibc"]
-rounds = 3
-run_seconds = 0.1
-
-[[parameter]]
-name = "word"
-title = "what it says"
-values = [10, 100]
-
-[[analysis]]
-kind = "order"
-metric = "peak_bytes"
-parameter = "word"
-"""
+        assert len({worker for _, worker in made}) == (2 if where else 0)
 
 
 def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd, tmp_path):
@@ -388,14 +366,15 @@ def test_machines_of_two_kinds_are_refused_also_if_one_joins_later(crowd, tmp_pa
     ("words", "runs"),
     [
         ("bench --traces trace-sqlite3 -a glibc,tsmalloc -r 3", 3 * 2),
-        ("experiment run --file {folder}/echo.toml --allocator waste={waste}", 3 * 2 * 3),
+        (
+            "experiment run --file {folder}/plain.toml -a glibc,waste --allocator waste={waste}",
+            3 * 2 * 3,
+        ),
     ],
 )
-def test_suites_traces_and_experiments_run_on_a_cluster(tsmalloc, waste, tmp_path, words, runs):
-
-    (tmp_path / "echo.toml").write_text(EXPERIMENT)
-    line = words.format(waste=waste, folder=tmp_path).split()
-    done = tsmalloc(*line, "--json", "--cluster", "local:2")
+def test_traces_and_experiments_run_on_a_cluster(tsmalloc, tmp_path, words, runs):
+    write_experiments(tmp_path, "plain")
+    done = tsmalloc(*words.format(folder=tmp_path).split(), "--json", "--cluster", "local:2")
     (part,) = json.loads(done.stdout)["parts"]
     measured = [each for each in part["samples"] if each["phase"] == "measured"]
     assert len(measured) == runs
