@@ -110,6 +110,15 @@ def test_a_budget_too_small_for_five_rounds_is_announced():
     assert "few-rounds" in codes(comparison)
 
 
+def test_it_stops_by_itself_when_all_is_clear():
+    behaviours = {
+        "glibc": Behaviour(noise=0.001),
+        "a": Behaviour(seconds=0.2, noise=0.001, peak_bytes=1 << 20),
+    }
+    comparison = World.comparison(behaviours, rule=StopRule())
+    assert (comparison.stop.reason, comparison.analysis.rounds) == ("resolved", 5)
+
+
 # --- sweeps --------------------------------------------------------------------------------------
 
 

@@ -135,6 +135,7 @@ def test_a_scan_has_both_ends():
 
 def test_a_parameter_has_a_name_of_its_own_and_reaches_the_program():
     n, m = Parameter("n", "n", [1, 2]), Parameter("m", "m", list(range(600)))
+    assert sweep.describe(sweep.points_of([n, m])[-1]) == "n=2, m=599"
     sweep.check([n], ["prog", "-j{n}"])
     with refused(remedy="{n}"):
         sweep.check([n], ["prog", "-j{{n}}"])
