@@ -434,9 +434,10 @@ OLD_CLANG = "Debian clang version 14.0.6\nTarget: x86_64-pc-linux-gnu"
 def test_old_and_missing_compilers_are_refused(copy, bare_tools, tmp_path, said, version):
     tree, folder = copy(), tmp_path / "old"
     folder.mkdir()
-    # A fake compiler that only prints its version.
-    old = script(folder / "g++", f"#!/bin/sh\necho '{said}'\n")
-    use = tree.use("compare", CXX=f"{old} -pipe", status=1)
+    # Fake compilers that only print their versions.
+    chosen = script(tmp_path / "c++", f"#!/bin/sh\necho '{said}'\n")
+    script(folder / "g++", f"#!/bin/sh\necho '{OLD_GCC}'\n")
+    use = tree.use("compare", CXX=f"{chosen} -pipe", status=1)
     (line,) = [line for line in use.stderr.splitlines() if "CXX=" in line]
     mentions(line, version, "unset CXX", "g++ 12, clang++ 16")
     use = tree.use("compare", PATH=f"{folder}:{bare_tools('make')}", status=1)
