@@ -95,31 +95,24 @@ INNER = re.compile(r"\$\(([^()]*)\)")
 NO_SUCH_PID = "4194304"  # above every kernel.pid_max
 NO_SUCH_PROGRAM = "./no-such-program"
 
-BY_HAND = "a recipe of docs/services, tried by hand"
 # Commands that only run on another machine, for long, or with programs that are placeholders, by
 # their first word.
 NOT_RUN = {
-    "./server": "a program of the reader's",
-    "program": "a program of the reader's",
+    **dict.fromkeys(("./server", "program"), "a program of the reader's"),
+    **dict.fromkeys(("cmake", "make"), "builds this checkout, as every job of CI does"),
+    **dict.fromkeys(("ls", "mkdir"), "test_the_counts_are_where_the_document_says runs it"),
+    **dict.fromkeys(
+        ("cargo", "g++", "initdb", "javac", "pg_ctl", "pgbench"), "docs/services, tried by hand"
+    ),
     "apt": "installs packages",
     "build/fixed_share": "an example; the build makes it as example-fixed_share",
     "build/heap_map": "an example; the build makes it as example-heap_map",
-    "cargo": BY_HAND,
     "cc": "tests/link links the same libraries in the same ways",
     "cd": "for the commands that follow",
-    "cmake": "builds this checkout, as every job of CI does",
     "dask": "waits for workers; test_fleet has a scheduler of its own",
     "dev/compare-programs": "builds nine programs, for hours",
     "dev/conformance": "takes minutes; dev/test.py runs it",
-    "g++": BY_HAND,
-    "initdb": BY_HAND,
-    "javac": BY_HAND,
     "kubectl": "needs a cluster",
-    "ls": "test_the_counts_are_where_the_document_says runs it",
-    "make": "builds this checkout, as every job of CI does",
-    "mkdir": "test_the_counts_are_where_the_document_says runs it",
-    "pg_ctl": BY_HAND,
-    "pgbench": BY_HAND,
     "pgrep": "of a server that does not run here",
     "pip": "docs/install.md has the same, which runs",
     "python3": "docs/install.md has the same, which runs; table.py needs the test programs",

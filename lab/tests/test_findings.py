@@ -55,9 +55,6 @@ def crashes_with_eight(name, point):
     return {"seconds": 2.0 if name == "glibc" else 1.0}
 
 
-# --- pair -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("first", "verdict"), [(0.5, "a is better"), (1.9, "b is better"), (0.992, "unresolved")]
 )
@@ -104,9 +101,6 @@ def test_the_counts_that_were_asked_for_stand_beside_a_pair():
     shown = ["lock_waits", "reused_bytes", "unknown"]
     finding = only(made, asked("pair", first="a", second="b", show=shown))
     assert "threads=8: lock waits 90.0k to 5" in finding.text
-
-
-# --- order ----------------------------------------------------------------------------------------
 
 
 def test_a_leader_with_those_not_told_apart_and_the_losers():
@@ -169,9 +163,6 @@ def test_equal_allocators_seldom_have_a_winner():
     assert claims <= 1
 
 
-# --- fit ------------------------------------------------------------------------------------------
-
-
 def test_the_serial_fraction_and_deviations_from_the_law():
     serial = {"good": 0.1, "bad": 0.8}
 
@@ -219,9 +210,6 @@ def test_a_limit_names_what_is_shown_to_rise_above_it(limit, told):
     made = made_up([THREADS], ["keeps", "grows"], truth)
     text = only(made, asked("fit", limit=limit)).text
     assert f" Above {limit:g}: {told}" in text
-
-
-# --- all together ---------------------------------------------------------------------------------
 
 
 def test_a_part_of_the_sweep_is_named_once():

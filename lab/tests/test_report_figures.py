@@ -35,9 +35,6 @@ def rows_of(figure, panel=0):
     return list(figure.panels[panel]["data"]["values"])
 
 
-# --- the theme ------------------------------------------------------------------------------------
-
-
 def themes(name):
     tone = theme.TONES[name]
     return [tone.light, tone.dark]
@@ -102,9 +99,6 @@ def test_allocators_differ_in_hue_or_in_shape():
     styles = styles_for(list(fixtures.NAMES))
     assert len({(s.hue, s.shape, s.dash) for s in styles.values()}) == len(fixtures.NAMES)
     assert styles_for(["x", "tsmalloc"])["tsmalloc"] == styles_for(["tsmalloc"])["tsmalloc"]
-
-
-# --- a comparison's figures -----------------------------------------------------------------------
 
 
 def test_forest_plot_holds_the_analysed_ratios(compared):
@@ -200,9 +194,6 @@ def test_linear_axes_are_marked_in_one_unit():
     assert drawn == [(0.0, 3.0), (2.0, 5.0)]
 
 
-# --- curves ---------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e9)), min_size=1, max_size=2000))
 def test_thinned_curve_keeps_ends_and_extremes(points):
     points.sort(key=lambda p: p[0])
@@ -217,9 +208,6 @@ def test_thinned_curve_keeps_ends_and_extremes(points):
 
 def test_mean_over_time_weighs_by_time():
     assert series.mean_bytes([[0.0, 10.0], [1.0, 30.0], [3.0, 0.0]]) == pytest.approx(70.0 / 3.0)
-
-
-# --- sweeps ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -272,9 +260,6 @@ def test_counts_are_shown_where_they_differ():
     one = {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0}
     counts = [one, one | {"growth_calls": 90.0, "futex_calls": 7.0}]
     assert cause_tables.differing_counts(counts) == ["growth_calls", "futex_calls"]
-
-
-# --- text -----------------------------------------------------------------------------------------
 
 
 @given(st.text())

@@ -75,9 +75,6 @@ def broken(service, allocator=None):
     return caught.value.failure
 
 
-# --- a good run -----------------------------------------------------------------------------------
-
-
 def test_only_the_server_gets_the_allocator(service, shim):
     asked = service(
         load="grep -c shim /proc/self/maps; grep -ac LD_PRELOAD /proc/self/environ; true",
@@ -179,9 +176,6 @@ def test_who_listens_is_found():
         assert listening_processes([os.getpid()], port) == [os.getpid()]
     assert listening_processes([os.getpid()], port) == []
     assert processes.snapshot(1 << 22, 0.0).processes == 0
-
-
-# --- failures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

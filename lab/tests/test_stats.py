@@ -14,9 +14,6 @@ from tsmlab.stats import Judgement, RatioEstimate, Verdict
 LOGS = st.lists(st.floats(-2.0, 2.0), min_size=2, max_size=25)
 
 
-# --- one sample ----------------------------------------------------------------------------------
-
-
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
 def test_the_mad_is_scipys(sample):
     expected = scipy.stats.median_abs_deviation(sample)
@@ -51,9 +48,6 @@ def test_two_separate_modes_are_called_bimodal_and_a_few_outliers_are_not():
     assert not stats.looks_bimodal(np.concatenate([normal(1.0, 0.01, 30), [2.0, 2.1]]))
 
 
-# --- Student's t ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 29, 50, 100, 299])
 def test_student_p_and_critical_value_are_scipys(degrees):
     for t in (0.0, 0.1, 1.0, 2.5, 7.0, 30.0):
@@ -63,9 +57,6 @@ def test_student_p_and_critical_value_are_scipys(degrees):
     for alpha in (0.5, 0.05, 0.05 / 22):
         expected = scipy.stats.t.isf(alpha / 2.0, degrees)
         assert stats.student_critical(alpha, degrees) == pytest.approx(expected, rel=1e-8)
-
-
-# --- ratios --------------------------------------------------------------------------------------
 
 
 @given(LOGS)
@@ -130,9 +121,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_claims(rounds):
     assert 0.925 <= hits / 600 <= 0.975
 
 
-# --- many comparisons ----------------------------------------------------------------------------
-
-
 def test_holm_agrees_with_a_calculation_by_hand():
     # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
     assert stats.holm_adjust([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
@@ -163,9 +151,6 @@ def test_twenty_two_equal_allocators_seldom_have_a_winner():
         }
         wrong += bool(verdicts & {Verdict.BETTER, Verdict.WORSE})
     assert wrong / trials <= 0.01
-
-
-# --- verdicts ------------------------------------------------------------------------------------
 
 
 def estimate_of(low, center, high, pairs=10):
@@ -228,9 +213,6 @@ def test_the_noise_floor_is_the_farther_end_of_the_control():
     assert stats.noise_floor(estimate_of(0.99, 1.0, 1.02)) == pytest.approx(0.02)
     assert stats.noise_floor(estimate_of(0.95, 1.0, 1.02)) == pytest.approx(1 / 0.95 - 1)
     assert stats.noise_floor(stats.estimate_ratio([0.1])) is None
-
-
-# --- over the rounds -----------------------------------------------------------------------------
 
 
 def test_round_effects_are_what_all_share_and_the_first_one_is_told():

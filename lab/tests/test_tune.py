@@ -1,9 +1,13 @@
-"""The search for options, on simulated programs with known truth."""
+"""The search for options: on simulated programs with known truth, and at the prompt with a library
+of which one option helps, and some do nothing.
+"""
 
 import itertools
+import json
 import random
 from pathlib import Path
 
+import prompt
 import pytest
 from conftest import MIB, Behaviour, SimulatedExecutor, World
 from experiment_fixtures import timeless
@@ -11,6 +15,7 @@ from refusals import mentions, refused
 
 from tsmlab import records, texts, tune_text
 from tsmlab.allocators import Allocator
+from tsmlab.counting import Counters
 from tsmlab.journal import Header, Journal, NullJournal
 from tsmlab.metrics import parse_custom
 from tsmlab.progress import SilentReporter
@@ -227,3 +232,50 @@ def test_results_are_read_back_and_every_run_is_a_line():
     text = texts.formatted(results, "markdown")
     mentions(text, "| peak memory |", "**use it** `SMALL=2 ")
     assert "at the cost of: time +30" in texts.report(results, 120)
+
+
+# --- at the prompt --------------------------------------------------------------------------------
+
+
+COUNTERS = Counters.installed()
+
+
+WASTE = ("--only", "--option", "WASTE=0,2", "--option", "NOTHING=1,2,3", "--no-doctor")
+
+
+def test_the_option_that_helps_is_found_and_its_line_works(tsmalloc, waste, tmp_path):
+    files = {name: tmp_path / f"tune.{name}" for name in ("json", "csv", "markdown")}
+    exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
+    words = ("--allocator", f"waste={waste}", "--for", "memory", *WASTE, *exports)
+    # Options may be on both sides of the allocator's name.
+    done = tsmalloc("tune", *words[:4], "waste", *words[4:], "--", "/bin/echo", "found")
+    line = done.stdout.splitlines()[-1]
+    assert line == f"use it     WASTE=0 LD_PRELOAD={waste} /bin/echo found"
+    pasted = prompt.ran("/bin/sh", "-c", line.removeprefix("use it"), status=0)
+    assert pasted.stdout == "found\n"
+    results = json.loads(files["json"].read_text())["tune"]
+    assert results["settings"] == ["WASTE=0"]
+    assert results["rows"][0]["verdict"] == "better"
+    assert "**use it** `WASTE=0" in files["markdown"].read_text()
+    assert files["csv"].read_text().count("\n") > 20
+    assert len(list((tmp_path / "state").rglob("*-tune-echo-*.json"))) == 1
+    assert not list((tmp_path / "state").rglob("*.jsonl"))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
+def test_instructions_decide_where_times_tell_nothing(tsmalloc, waste):
+    words = ("--allocator", f"waste={waste}", "--deterministic", "--json", "--no-doctor", "--only")
+    words = (*words, "--option", "WASTE=0", "--option", "NOTHING=1")
+    done = tsmalloc("tune", "waste", *words, "--", "/bin/true")
+    found = json.loads(done.stdout)["tune"]
+    assert (found["settings"], found["goal"]["key"]) == (["WASTE=0"], "instructions")
+    nothing = [raced for raced in found["steps"][0]["raced"] if "NOTHING" in raced["change"]]
+    assert {(raced["rounds"], raced["fate"]) for raced in nothing} == {(3, "no better")}
+
+
+def test_a_value_that_breaks_the_program_is_a_failure(tsmalloc, waste):
+    words = ("waste", "--allocator", f"waste={waste}", "--no-doctor", "--only", "--option")
+    done = tsmalloc("tune", *words, "WASTE=9", "--", "/bin/true", status=2)
+    assert "FAILED WASTE=9: SIGABRT" in done.stdout
+    tsmalloc("tune", *words, "WASTE=9", "-i", "--", "/bin/true")
