@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,24 +66,22 @@ class Behaviour:
         return current
 
 
-@dataclass
 class SimulatedExecutor:
-    """An executor whose runs only advance its clock. Keeps all requests."""
+    """An executor whose runs only advance its clock. Keeps all requests. behaviours: by the
+    allocator's name, or a function of the request."""
 
-    behaviours: dict[str, Behaviour]
-    seed: int = 1
-    now: float = 0.0
-    requests: list[RunRequest] = field(default_factory=list)
-    interrupt_at_run: int | None = None
+    def __init__(self, behaviours, seed=1, now=0.0, interrupt_at_run=None):
+        self.behaviours, self.seed, self.now = behaviours, seed, now
+        self.interrupt_at_run = interrupt_at_run
+        self.requests = []
 
     def clock(self):
         return self.now
 
     def run(self, request):
-        number = len(self.requests)
-        name = request.allocator.name
+        number, name, pick = len(self.requests), request.allocator.name, self.behaviours
         earlier = sum(r.allocator.name == name for r in self.requests)
-        behaviour = self.behaviours[name].at(earlier)
+        behaviour = (pick(request) if callable(pick) else pick[name]).at(earlier)
         self.requests.append(request)
         if number == self.interrupt_at_run:
             raise KeyboardInterrupt
@@ -93,11 +91,11 @@ class SimulatedExecutor:
         factor = random.Random(f"{self.seed}/{number}").lognormvariate(0.0, behaviour.noise)
         seconds = behaviour.seconds * factor
         self.now += seconds
-        return Measurement.from_json(measure_answer(behaviour, request, seconds))
+        return measurement_of(behaviour, request, seconds)
 
 
-def measure_answer(behaviour, request, seconds):
-    """The output that the native tool would write."""
+def measurement_of(behaviour, request, seconds):
+    """As the native tool would write it."""
     ran = behaviour.spawn_error is None
     ended_itself = ran and not behaviour.timed_out and behaviour.signal is None
     limit = request.timeout_seconds
@@ -107,27 +105,22 @@ def measure_answer(behaviour, request, seconds):
         "system_ns": int(seconds * 1e8),
         **dict.fromkeys(("peak_rss_bytes", "tree_peak_rss_bytes"), behaviour.peak_bytes),
         "minor_faults": 5000,
+        **dict.fromkeys(("voluntary_switches", "involuntary_switches"), 1),
         "major_faults": 0,
-        "voluntary_switches": 1,
-        "involuntary_switches": 1,
     }
-    return {
-        "tree_peak_pss_bytes": None,
+    same = ("signal", "timed_out", "interrupted", "spawn_error")
+    return Measurement.from_json({
+        **{name: getattr(behaviour, name) for name in same},
         **(measured if ran else dict.fromkeys(measured)),
         "schema": "tsmalloc-measure/1",
+        "tree_peak_pss_bytes": None,
         "exit_code": behaviour.exit_code if ended_itself else None,
-        "signal": behaviour.signal,
-        "timed_out": behaviour.timed_out,
-        "interrupted": behaviour.interrupted,
-        "spawn_error": behaviour.spawn_error,
         "left_behind": 0,
-        "preloaded": [
-            {"path": str(path), "mapped": behaviour.mapped} for path in request.preloads()
-        ],
+        "preloaded": [{"path": str(p), "mapped": behaviour.mapped} for p in request.preloads()],
         "samples": 10,
         "sampling_ns": int(seconds * 1e6),
         "timeout_ns": None if limit is None else int(limit * 1e9),
-    }
+    })  # fmt: skip
 
 
 def run_request(*command, **changes):
@@ -147,22 +140,27 @@ class World:
         return Allocator(name, path, "libc" if path is None else "tsmalloc", "1.0")
 
     @classmethod
-    def options(cls, names, **changes):
-        allocators = tuple(cls.allocator(name) for name in names)
-        program = Program(command=("./program", "--flag"), stdin=Path("/dev/null"))
-        program = replace(program, **changes.pop("program", {}))
-        defaults = {"seed": 7, "rule": StopRule(runs=6), "consult_doctor": False}
-        reference_name = changes.pop("reference", "glibc")
-        reference = next(a for a in allocators if a.name == reference_name)
-        return Options(
-            program=program, allocators=allocators, reference=reference, **(defaults | changes)
-        )
+    def options(cls, names, reference="glibc", program=None, **changes):
+        allocators = {name: cls.allocator(name) for name in names}
+        plain = Program(command=("./program", "--flag"), stdin=Path("/dev/null"))
+        given = {
+            "program": replace(plain, **(program or {})),
+            "allocators": tuple(allocators.values()),
+            "reference": allocators[reference],
+            "seed": 7,
+            "rule": StopRule(runs=6),
+            "consult_doctor": False,
+        }
+        return Options(**(given | changes))
 
     @classmethod
-    def outcome(cls, behaviours, executor=None, interrupt_at_run=None, **changes):
+    def outcome(
+        cls, behaviours, executor=None, reporter=None, memo=None, interrupt_at_run=None, **changes
+    ):
         executor = executor or SimulatedExecutor(behaviours, interrupt_at_run=interrupt_at_run)
         options = cls.options(list(behaviours), **changes)
-        return compare(options, executor, SilentReporter(), NullJournal(executor.clock))
+        memo = memo or NullJournal(executor.clock)
+        return compare(options, executor, reporter or SilentReporter(), memo)
 
     @classmethod
     def comparison(cls, behaviours, **changes):

@@ -3,20 +3,21 @@
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from conftest import Behaviour, SimulatedExecutor, World
+from prompt import script, write_files
 
 from tsmlab import experiments, records
 from tsmlab.analysis import Question, analyse, at_points
 from tsmlab.definition import AnalysisRequest, Definition
 from tsmlab.experiments import Options, Plan
 from tsmlab.journal import NullJournal
-from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.metrics import MetricSpec
 from tsmlab.progress import SilentReporter
 from tsmlab.records import CHECKSUM
-from tsmlab.results import Comparison, Failure, Sample, SweepPoint
+from tsmlab.results import Failure, Sample, SweepPoint
 from tsmlab.sweep import Parameter, points_of
 
 HERE = Path(__file__).resolve()
@@ -58,29 +59,9 @@ def single(name="single", **changes):
     return definition(name, **({"parameters": [], "arguments": []} | changes))
 
 
-class Programs:
+def programs(pick=lambda *_: prints(1.0), **more):
     """An executor: `pick` determines the program's behaviour from allocator and arguments."""
-
-    def __init__(self, pick=None):
-        self._pick = pick or (lambda *_: prints(1.0))
-        self.requests: list[RunRequest] = []
-        self.now = 0.0
-        self.interrupt_at_run: int | None = None
-        self.error: BaseException | None = None
-
-    def clock(self):
-        return self.now
-
-    def run(self, request):
-        number = len(self.requests)
-        self.requests.append(request)
-        if number == self.interrupt_at_run:
-            raise self.error or KeyboardInterrupt
-        name = request.allocator.name
-        inner = SimulatedExecutor({name: self._pick(name, request.command[1:])})
-        measurement: Measurement = inner.run(request)
-        self.now += inner.now
-        return measurement
+    return SimulatedExecutor(lambda r: pick(r.allocator.name, r.command[1:]), **more)
 
 
 def prints(seconds, **others):
@@ -90,12 +71,8 @@ def prints(seconds, **others):
 
 
 class Counting:
-    """An observer that records its requests."""
-
     def __init__(self, executor, **counts):
-        self._executor = executor
-        self._counts = counts
-        self.requests: list[RunRequest] = []
+        self._executor, self._counts, self.requests = executor, counts, []
 
     def __call__(self, request, folder):
         assert not list(folder.iterdir())
@@ -109,8 +86,7 @@ class Notes(SilentReporter):
     """A reporter that records its notes, and how many rounds it should expect."""
 
     def __init__(self):
-        self.texts: list[str] = []
-        self.expected: int | None = None
+        self.texts, self.expected = [], None
 
     def expect(self, rounds):
         self.expected = rounds
@@ -119,34 +95,19 @@ class Notes(SilentReporter):
         self.texts.append(text)
 
 
-def plan_of(definition, **changes):
-    allocators = tuple(World.allocator(name) for name in NAMES)
-    values = {
-        "program": HERE,
-        "allocators": allocators,
-        "reference": allocators[NAMES.index("glibc")],
-        "rounds": definition.rounds,
-        "with_causes": True,
-    }
-    return Plan(definition=definition, **(values | changes))
+def plan_of(definition, with_causes=True):
+    allocators = {name: World.allocator(name) for name in NAMES}
+    every, reference = tuple(allocators.values()), allocators["glibc"]
+    return Plan(definition, HERE, every, reference, definition.rounds, with_causes)
 
 
-def go_on(
-    definitions,
-    executor,
-    observers=(),
-    reporter=None,
-    memo=None,
-    time_budget_seconds=None,
-    seed=7,
-    **changes,
-):
+def go_on(definitions, executor, observers=(), memo=None, time_budget_seconds=None, **changes):
     """Runs the experiments, or the parts that the memo lacks."""
     plans = tuple(plan_of(each, **changes) for each in definitions)
     return experiments.run(
-        Options(plans, seed, None, time_budget_seconds),
+        Options(plans, 7, None, time_budget_seconds),
         executor,
-        reporter or SilentReporter(),
+        SilentReporter(),
         memo or NullJournal(executor.clock),
         observers=observers,
         warm=lambda size: size,
@@ -164,9 +125,6 @@ def timeless(results):
         return [strip(v) for v in value] if isinstance(value, list) else value
 
     return strip(json.loads(records.to_json(results)))
-
-
-# --- samples without runs -------------------------------------------------------------------------
 
 
 def made_up(parameters, names, truth, metrics=(SECONDS,), rounds=8, noise=0.01, seed=1, causes=()):
@@ -190,17 +148,17 @@ def made_up(parameters, names, truth, metrics=(SECONDS,), rounds=8, noise=0.01, 
                 samples.append(sample(name, number, index, found, failure, replicate))
     question = Question(tuple(names), names[0], (*metrics, *template.metrics), 0.01, 7)
     analyses = at_points(samples, len(points), question)
-    changes = {
-        "reference": names[0],
-        "metrics": list(question.metrics),
-        "allocators": [template.allocator(name) for name in names],
-        "analysis": analyse(samples, question),
-        "samples": samples,
-        "parameters": list(parameters),
-        "points": list(map(SweepPoint, points, analyses)) if parameters else [],
-        "causes": list(causes),
-    }
-    return Comparison(**(vars(template) | changes))
+    return replace(
+        template,
+        reference=names[0],
+        metrics=list(question.metrics),
+        allocators=[template.allocator(name) for name in names],
+        analysis=analyse(samples, question),
+        samples=samples,
+        parameters=list(parameters),
+        points=list(map(SweepPoint, points, analyses)) if parameters else [],
+        causes=list(causes),
+    )
 
 
 def sample(name, number, point, values, failure=None, replicate=0):
@@ -221,3 +179,41 @@ def noisy_logs(truth, rounds, noise, seed):
 
 def amdahl_seconds(serial, processors):
     return lambda threads: serial + (1.0 - serial) / min(threads, processors)
+
+
+# --- files of experiments that run ----------------------------------------------------------------
+
+
+PROGRAM = """#!/bin/sh
+# Prints what it was told; "fail" fails under preloaded allocators.
+if [ $1 = fail ] && [ -n "$LD_PRELOAD" ]; then echo "FAILED: not today" >&2; exit 3; fi
+echo "seconds: 0.$2"
+echo "under: $3"
+"""
+EXPERIMENT = """
+name = "{name}"
+title = "What {name} costs"
+question = "Is it the same under all allocators?"
+program = "./program"
+arguments = ["{name}", "{{digits}}", "7"]
+allocators = ["tsmalloc", "glibc"]
+rounds = 3
+run_seconds = 0.01
+
+[[parameter]]
+name = "digits"
+values = [25, 5]
+
+[[metric]]
+name = "seconds"
+unit = "seconds"
+
+[[metric]]
+name = "under"
+"""
+
+
+def write_experiments(folder, *names):
+    """Writes experiments and their program into a folder, which it returns."""
+    script(folder / "program", PROGRAM)
+    return write_files(folder, {f"{name}.toml": EXPERIMENT.format(name=name) for name in names})

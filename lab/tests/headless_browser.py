@@ -27,7 +27,6 @@ OPTIONS = (
 
 
 def program():
-    """The browser of this machine, if it has one."""
     return next((path for name in PROGRAMS if (path := shutil.which(name))), None)
 
 

@@ -12,7 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-import lab_runs
 import pytest
 
 from tsmlab.cli import main
@@ -81,7 +80,6 @@ void *malloc(size_t size) {
 
 @pytest.fixture(scope="session")
 def work(build):
-    """The program WORK."""
     return build("work.c", WORK)
 
 
@@ -94,7 +92,6 @@ def misbehaving(build):
 
 @pytest.fixture(scope="session")
 def waste(build):
-    """The library WASTE."""
     return build("libwaste.so.c", WASTE, "-shared", "-fPIC")
 
 
@@ -110,15 +107,13 @@ def tsmalloc(environment):
     status."""
 
     def run(*words, status=0, cwd=None, **variables):
-        done = lab_runs.run(*words, env=environment | variables, cwd=cwd, timeout=300)
-        assert status in (None, done.returncode), done.stdout + done.stderr
-        return done
+        how = {"cwd": cwd, "timeout": 300, "stdin": subprocess.DEVNULL}
+        return run_alone(*words, status=status, env=environment | variables, **how)
 
     return run
 
 
 def start(*words, **more):
-    """Starts a command line with its own interpreter."""
     command = [sys.executable, "-m", "tsmlab", *map(str, words)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, text=True, **(pipes | more))
@@ -127,24 +122,17 @@ def start(*words, **more):
 def ran(*command, status=None, timeout=180, **more):
     """Runs any command, which must end with this status if one is given; returns its output as
     text. The command's words may be paths and numbers."""
-    words = list(map(str, command))
-    done = subprocess.run(
-        words, capture_output=True, text=True, check=False, timeout=timeout, **more
-    )
+    how = {"capture_output": True, "text": True, "timeout": timeout}
+    done = subprocess.run(list(map(str, command)), check=False, **how, **more)
     assert status in (None, done.returncode), done.stdout + done.stderr
     return done
 
 
 def merged(*command, **options):
     """Returns the exit status, and the combined standard output and error."""
-    done = subprocess.run(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        **options,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    words = list(map(str, command))
+    done = subprocess.run(words, text=True, check=False, **pipes, **options)
     return done.returncode, done.stdout
 
 
@@ -164,7 +152,6 @@ def on_terminal(*command):
 
 
 def run_alone(*words, status=0, **more):
-    """Runs a command line with its own interpreter."""
     return ran(sys.executable, "-m", "tsmlab", *words, status=status, **more)
 
 
@@ -221,7 +208,6 @@ def wait_until(condition):
 
 
 def dev_script(path):
-    """A script of dev/, as a module."""
     name = path.removesuffix(".py").replace("-", "_")
     loader = importlib.machinery.SourceFileLoader(name, str(repository_root() / "dev" / path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
@@ -237,16 +223,14 @@ def small_disk(tmp_path):
 
     def mount(size):
         disk.mkdir()
-        if (
-            os.geteuid()
-            or ran("mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk).returncode
-        ):
+        words = ("mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk)
+        if os.geteuid() or ran(*words).returncode:
             pytest.skip("mounting a small file system needs root, and a container that allows it")
         return disk
 
     yield mount
     if disk.is_mount():
-        subprocess.run(["umount", disk], check=True)
+        ran("umount", disk, status=0)
 
 
 def processes(holds):
@@ -266,7 +250,6 @@ def rollup(pid, key):
 
 
 def is_alive(pid):
-    """Whether a process exists and has not ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -77,51 +77,41 @@ def behaviour(printed, **changes):
     return Behaviour(stdout=json.dumps(printed) + "\n", **(defaults | changes))
 
 
-class Looker:
-    """Replaces `trace info`: what each trace claims to contain. others: image and events of
-    programs that are not replayed."""
-
-    def __init__(self, *others, is_finished=True):
-        self.others = dict(others)
-        self.is_finished = is_finished
-
-    def __call__(self, path):
-        count = max([0, *(number + 1 for number in self.others)])
-        busiest = next(n for n in range(count + 1) if n not in self.others)
-        images = []
-        for number in range(max(count, busiest + 1)):
-            is_first = number == busiest
-            program, events = ("perl", 225) if is_first else ("sh", self.others.get(number, 0))
-            birth = "exec" if number else "root"
-            images.append(
-                Image(number, birth, None, 0, program, "libc.so.6", events, 1, 0, "exited")
-            )
-        return Trace(path, 7, self.is_finished, tuple(images), ())
+def looker(*others):
+    """Replaces `trace info`: the one image of a trace, and the numbers and events of programs that
+    are not replayed."""
+    events = dict(others)
+    busiest = next(number for number in range(len(events) + 1) if number not in events)
+    images = [
+        Image(n, "exec" if n else "root", None, 0, program, "libc.so.6", count, 1, 0, "exited")
+        for n in range(max([busiest, *events]) + 1)
+        for program, count in [("perl", 225) if n == busiest else ("sh", events.get(n, 0))]
+    ]
+    return lambda path: Trace(path, 7, True, tuple(images), ())
 
 
 def options(traces, names, **changes):
-    allocators = tuple(World.allocator(name) for name in names)
-    defaults = {"schedules": ("asap",), "seed": 7, "rounds": 3}
-    reference = next(a for a in allocators if a.name == "glibc")
-    return Options(
-        traces=tuple(traces), allocators=allocators, reference=reference, **(defaults | changes)
-    )
+    allocators = {name: World.allocator(name) for name in names}
+    given = {
+        "traces": tuple(traces),
+        "allocators": tuple(allocators.values()),
+        "reference": allocators["glibc"],
+        "schedules": ("asap",),
+        "seed": 7,
+        "rounds": 3,
+    }
+    return Options(**(given | changes))
 
 
-def replayed(trace, behaviours, executor=None, looker=None, reporter=None, **changes):
+def replayed(trace, behaviours, executor=None, look=None, **changes):
     traces = [trace] if isinstance(trace, Path) else list(trace)
     for each in traces:
         if not each.exists():
             each.write_bytes(b"a trace")
     executor = executor or SimulatedExecutor(behaviours)
-    return replay(
-        options(traces, list(behaviours), **changes),
-        executor,
-        reporter or SilentReporter(),
-        PROGRAM,
-        NullJournal(executor.clock),
-        looker or Looker(),
-    )
+    asked = options(traces, list(behaviours), **changes)
+    memo = NullJournal(executor.clock)
+    return replay(asked, executor, SilentReporter(), PROGRAM, memo, look or looker())
 
 
 def side_by_side(folder):

@@ -57,9 +57,6 @@ def compared(count=25, rounds=15, series=SERIES_POINTS):
     return with_series(comparison, series)
 
 
-# --- experiments ----------------------------------------------------------------------------------
-
-
 SHIPPED = {path.stem: path for path in experiments.default_folder().glob("*.toml")}
 
 

@@ -1,5 +1,6 @@
 """Finding and selecting allocators."""
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ from refusals import refused
 from tsmlab import allocators, paths, system_libraries
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
-from tsmlab.system_libraries import KNOWN, Package
+from tsmlab.system_libraries import Package
 
 OWN = allocators.own_names()
 SOME = [
@@ -27,13 +28,11 @@ SOME = [
 
 @pytest.fixture(scope="module")
 def library(build):
-    """A real shared library."""
     return build("libown.so.c", "int own(void) { return 1; }\n", "-shared", "-fPIC")
 
 
 @pytest.fixture
 def build_folder(tmp_path, monkeypatch):
-    """An empty build folder for the test."""
     (tmp_path / "build" / "lib").mkdir(parents=True)
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path / "build"))
     return tmp_path / "build"
@@ -43,23 +42,25 @@ def names(found):
     return [allocator.name for allocator in found]
 
 
-def test_own_names_are_the_whole_matrix():
+def test_built_libraries_come_first_in_fixed_order(build_folder, library):
     assert len(OWN) == len(set(OWN)) == 19
     assert OWN[:2] == ["tsmalloc", "lock-first"]
     assert {"rwlock-worst", "nolock-best", "arenas-first", "cached-best", "lockfree-worst"} < {*OWN}
-
-
-def test_built_libraries_come_first_in_fixed_order(build_folder, library):
     for name in reversed(OWN):
         (build_folder / "lib" / allocators.own_library(name)).write_bytes(library.read_bytes())
     found = allocators.discover(versions=False)
     assert names(found)[:20] == [*OWN, "glibc"]
     assert all(a.family == "tsmalloc" and a.summary for a in found[:19])
+    with refused("glibc"):
+        allocators.discover([f"glibc={library}"], versions=False)
 
 
 def test_the_hardened_library_is_chosen_by_name_only(build_folder, library):
-    with refused("missing"):
-        allocators.find("tsmalloc-secure", allocators.discover(versions=False))
+    unbuilt = allocators.discover(versions=False)
+    assert names(unbuilt)[0] == "glibc"
+    for name in ("tsmalloc-secure", "lock-best"):
+        with refused("missing", remedy="TSMALLOC_BUILD_DIR"):
+            allocators.select([name], unbuilt)
     for name in ("tsmalloc", "tsmalloc-secure"):
         (build_folder / "lib" / f"lib{name}.so").write_bytes(library.read_bytes())
     available = allocators.discover(versions=False)
@@ -67,13 +68,6 @@ def test_the_hardened_library_is_chosen_by_name_only(build_folder, library):
     assert found.family == "hardened"
     assert names(allocators.select(["ours"], available)) == ["tsmalloc"]
     assert found not in allocators.select(["all"], available)
-
-
-@pytest.mark.usefixtures("build_folder")
-def test_unbuilt_libraries_are_left_out():
-    assert names(allocators.discover(versions=False))[0] == "glibc"
-    with refused("is missing", remedy="TSMALLOC_BUILD_DIR"):
-        allocators.select(["lock-best"], allocators.discover(versions=False))
 
 
 def test_glibc_has_a_version_and_no_file():
@@ -99,30 +93,21 @@ def test_choice(spec, expected):
 
 
 def test_without_a_choice_no_teaching_allocator_takes_part():
-    engine = Allocator("tsmalloc", Path("/e.so"), "tsmalloc", "1")
-    available = [engine, *SOME]
-    assert names(allocators.select_or_default([], available)) == [
-        "tsmalloc",
-        "glibc",
-        "jemalloc",
-        "mine",
-    ]
+    available = [Allocator("tsmalloc", Path("/e.so"), "tsmalloc", "1"), *SOME]
+    default = ["tsmalloc", "glibc", "jemalloc", "mine"]
+    assert names(allocators.select_or_default([], available)) == default
     assert names(allocators.select_or_default(["lock-*"], available)) == ["lock-first", "lock-best"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        (["lock-bets"], "Did you mean lock-best?"),
+def test_unknown_names():
+    for spec, words in (
         (["our"], "Did you mean ours?"),
         (["zzz"], "`tsmalloc list`"),
         ([], "`tsmalloc list`"),
         ([" , "], "`tsmalloc list`"),
-    ],
-)
-def test_unknown_names(spec, words):
-    with refused(remedy=words):
-        allocators.select(spec, SOME)
+    ):
+        with refused(remedy=words):
+            allocators.select(spec, SOME)
 
 
 @pytest.mark.parametrize(
@@ -135,17 +120,12 @@ def test_known_but_missing_allocator_names_its_package(monkeypatch, name, packag
         allocators.select([name], SOME)
 
 
-@given(st.lists(st.sampled_from([a.name for a in SOME]), min_size=1))
-def test_choice_by_names_keeps_order_and_drops_repeats(wanted):
-    assert names(allocators.select(wanted, SOME)) == list(dict.fromkeys(wanted))
-
-
 def test_own_library_with_variables(library):
     mine = allocators.parse(f"mine={library}:A=1:B=x:y=z")
     assert (mine.name, mine.path, mine.family) == ("mine", library, "user")
-    assert mine.env == {"A": "1", "B": "x", "y": "z"}
-    assert mine.version == "?"
+    assert (mine.env, mine.version) == ({"A": "1", "B": "x", "y": "z"}, "?")
     assert mine.sha256 == hashlib.sha256(library.read_bytes()).hexdigest()
+    assert system_libraries.version_from_library(library) is None
 
 
 def test_a_known_allocator_with_variables():
@@ -176,23 +156,15 @@ def test_unusable_own_libraries(text, words):
 
 @given(st.text(max_size=30))
 def test_any_text_is_an_allocator_or_a_clear_error(text):
-    try:
+    with contextlib.suppress(UserError):
         allocators.parse(text.replace("\0", ""))
-    except UserError as error:
-        assert error.remedy  # noqa: PT017 - either outcome is right
-
-
-def test_name_used_twice(library):
-    with refused("glibc"):
-        allocators.discover([f"glibc={library}"], versions=False)
 
 
 @pytest.mark.parametrize("state", ["state", "with space"])
 def test_path_that_cannot_be_preloaded_gets_a_link(library, tmp_path, monkeypatch, state):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
-    awkward = tmp_path / "my own: heap"
-    awkward.mkdir()
-    target = awkward / "lib own.so"
+    target = tmp_path / "my own: heap" / "lib own.so"
+    target.parent.mkdir()
     target.write_bytes(library.read_bytes())
     path = paths.preloadable(target)
     assert not set(" :\t\n") & set(str(path))
@@ -205,10 +177,8 @@ def test_path_that_cannot_be_preloaded_gets_a_link(library, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("version", "upstream"),
     [
-        ("5.3.0-1", "5.3.0"),
         ("2.0.9+ds-2", "2.0.9"),
         ("1:16.0.6-15~deb12u1", "16.0.6"),
-        ("2021.8.0-2", "2021.8.0"),
         ("2.10-1", "2.10"),
         ("1.0", "1.0"),
         ("3.1.5+dfsg1-1", "3.1.5"),
@@ -218,51 +188,26 @@ def test_upstream_versions(version, upstream):
     assert Package("it", version).upstream_version == upstream
 
 
-@pytest.fixture
-def fake_cache(monkeypatch):
-    """Makes the loader's cache list what a test wants, with nothing in the usual folders."""
-
-    def install(listing):
-        monkeypatch.setattr(system_libraries, "_output", lambda *_: listing)
-        monkeypatch.setattr(Path, "is_dir", lambda _: False)
-
-    return install
-
-
-def test_installed_libraries_are_found_by_pattern(library, tmp_path, fake_cache):
+def test_installed_libraries_are_found_by_pattern(library, tmp_path, monkeypatch):
+    """In the loader's cache, with nothing in the usual folders."""
     lines = []
-    for name in ("libmimalloc.so.2", "libmimalloc.so.3", "libtcmalloc.so.4", "libfoo.so.1"):
-        (tmp_path / name).write_bytes(library.read_bytes())
-        lines.append(f"\t{name} (libc6,x86-64) => {tmp_path}/{name}")
-    (tmp_path / "libjemalloc.so.2").write_text("not a library")
-    lines.append(f"\tlibjemalloc.so.2 (libc6,x86-64) => {tmp_path}/libjemalloc.so.2")
-    fake_cache("\n".join(lines))
+    for name in ("jemalloc.so.2", "mimalloc.so.2", "mimalloc.so.3", "tcmalloc.so.4", "foo.so.1"):
+        path = tmp_path / f"lib{name}"
+        path.write_bytes(b"not a library" if "je" in name else library.read_bytes())
+        lines.append(f"\t{path.name} (libc6,x86-64) => {path}")
+    monkeypatch.setattr(system_libraries, "_output", lambda *_: "\n".join(lines))
+    monkeypatch.setattr(Path, "is_dir", lambda _: False)
     found = {known.name: path.name for known, path in system_libraries.installed()}
     assert found == {"mimalloc": "libmimalloc.so.3", "tcmalloc": "libtcmalloc.so.4"}
 
 
-def test_every_known_library_has_what_a_table_needs():
-    assert len({known.name for known in KNOWN}) == len(KNOWN)
-    assert all(known.patterns and known.summary for known in KNOWN)
-
-
-def test_version_asked_from_the_library_itself():
-    found = [
-        (path, system_libraries.packages_of([path]).get(path))
-        for known, path in system_libraries.installed()
-        if known.name in {"jemalloc", "mimalloc"}
-    ]
-    checked = 0
-    for path, package in found:
-        if package is not None:
-            assert system_libraries.version_from_library(path) == package.upstream_version
-            checked += 1
-    if not checked:
-        pytest.skip("neither jemalloc nor mimalloc is installed from a package")
-
-
-def test_library_without_a_version_function(library):
-    assert system_libraries.version_from_library(library) is None
+@pytest.mark.parametrize("name", ["jemalloc", "mimalloc"])
+def test_version_asked_from_the_library_itself(name):
+    path = next((path for known, path in system_libraries.installed() if known.name == name), None)
+    package = path and system_libraries.packages_of([path]).get(path)
+    if package is None:
+        pytest.skip(f"{name} is not installed from a package")
+    assert system_libraries.version_from_library(path) == package.upstream_version
 
 
 def test_other_architectures_are_not_loadable(library, tmp_path):

@@ -1,10 +1,15 @@
-"""From samples to rows, ranks, leaders and a recommendation, in worlds with known truth."""
+"""From samples to rows, ranks, leaders and a recommendation, in worlds with known truth; and to
+warnings: each appears when it should, does not when it should not, and has a remedy.
+"""
 
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from conftest import Behaviour, World, typical
+from conftest import Behaviour, SimulatedExecutor, World, typical
 
+from tsmlab import machine, render, tables
 from tsmlab.metrics import CUSTOM, PEAK_MEMORY, TIME, parse_custom
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
@@ -57,17 +62,10 @@ def test_a_single_failure_costs_the_verdict_but_not_the_numbers():
     assert (shaky.rank, shaky.metrics[TIME].verdict, shaky.pareto) == (None, None, False)
 
 
-def test_warm_up_and_probe_are_not_in_the_numbers():
-    slow_start = Behaviour(seconds=9.0, changes=((1, Behaviour(seconds=0.1)),))
-    behaviours = {"glibc": Behaviour(), "a": slow_start}
-    summary = row(World.comparison(behaviours), "a").metrics[TIME]
-    assert summary.maximum == pytest.approx(0.1)
-
-
-def test_outliers_are_flagged_and_kept():
-    # Run 0 is the warm-up, so this is the third measured round.
-    spike = ((3, Behaviour(seconds=0.5)), (4, Behaviour()))
-    behaviours = {"glibc": Behaviour(), "a": Behaviour(changes=spike)}
+def test_outliers_are_flagged_and_kept_and_the_warm_up_is_no_run():
+    # Run 0 is the warm-up, so run 3 is the third measured round.
+    changes = ((1, Behaviour()), (3, Behaviour(seconds=0.5)), (4, Behaviour()))
+    behaviours = {"glibc": Behaviour(), "a": Behaviour(seconds=9.0, changes=changes)}
     summary = row(World.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME]
     assert summary.outlier_rounds == [3]
     assert summary.runs == 10
@@ -76,27 +74,15 @@ def test_outliers_are_flagged_and_kept():
 
 def test_drift_cancels_in_the_ratio():
     """The machine gets 5% slower with every run of an allocator; medians change, the ratio does
-    not."""
+    not. The reference runs twice a round, so it drifts at half the pace."""
 
-    def drifting(seconds):
-        changes = tuple((n, Behaviour(seconds=seconds * 1.05**n)) for n in range(1, 12))
-        return Behaviour(seconds=seconds, changes=changes)
+    def drifting(seconds, runs_a_round):
+        slowed = (seconds * 1.05 ** (n // runs_a_round) for n in range(24))
+        return Behaviour(changes=tuple(enumerate(map(Behaviour, slowed))))
 
-    # The reference runs twice a round, so it drifts at half the pace.
-    reference_changes = tuple((n, Behaviour(seconds=0.1 * 1.05 ** (n // 2))) for n in range(1, 24))
-    behaviours = {"glibc": Behaviour(seconds=0.1, changes=reference_changes), "a": drifting(0.09)}
+    behaviours = {"glibc": drifting(0.1, 2), "a": drifting(0.09, 1)}
     ratio = row(World.comparison(behaviours, rule=StopRule(runs=10)), "a").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(0.9, rel=0.03)
-
-
-def test_noise_is_not_taken_for_a_difference():
-    names = ["glibc", *(f"a{i}" for i in range(20))]
-    comparison = World.comparison({name: Behaviour(noise=0.05) for name in names})
-    verdicts = {r.metrics[TIME].verdict for r in comparison.analysis.rows}
-    assert verdicts <= {None, Verdict.UNRESOLVED, Verdict.EQUAL}
-    assert {r.rank for r in comparison.analysis.rows} == {1}
-    floor = comparison.analysis.noise_floors[TIME]
-    assert 0.01 < floor < 0.5
 
 
 def test_a_noisy_leader_does_not_rank_all_alike():
@@ -161,13 +147,10 @@ def test_the_fastest_is_recommended_and_the_smallest_among_its_equals():
 
 
 def test_else_the_smallest_that_is_not_slower():
-    behaviours = {
-        "glibc": Behaviour(noise=0.001),
-        "slim": Behaviour(noise=0.001, peak_bytes=10 * MIB),
-    }
-    assert World.comparison(behaviours).analysis.recommended == "slim"
-    behaviours["slim"] = Behaviour(seconds=0.2, noise=0.001, peak_bytes=10 * MIB)
-    assert World.comparison(behaviours).analysis.recommended is None
+    for seconds, recommended in ((0.1, "slim"), (0.2, None)):
+        slim = Behaviour(seconds=seconds, noise=0.001, peak_bytes=10 * MIB)
+        comparison = World.comparison({"glibc": Behaviour(noise=0.001), "slim": slim})
+        assert comparison.analysis.recommended == recommended
 
 
 def test_the_users_own_number_ranks_and_higher_may_be_better():
@@ -186,17 +169,141 @@ def test_the_users_own_number_ranks_and_higher_may_be_better():
     assert comparison.analysis.recommended == "a"
 
 
-def test_a_number_without_a_logarithm_has_a_median_but_no_verdict():
-    behaviours = {"glibc": Behaviour(stdout="n: 5"), "a": Behaviour(stdout="n: 0")}
-    program = {"metrics": (parse_custom(r"n: (-?\d+)"),)}
-    comparison = World.comparison(behaviours, program=program, check_output=False)
-    summary = row(comparison, "a").metrics[CUSTOM]
-    assert (summary.median, summary.ratio, summary.verdict) == (0.0, None, None)
-    assert row(comparison, "a").rank is None
-
-
 def test_another_reference_turns_the_ratios_round():
     behaviours = {"glibc": Behaviour(), "a": Behaviour(seconds=0.2)}
     comparison = World.comparison(behaviours, reference="a")
     ratio = row(comparison, "glibc").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(0.5)
+
+
+# --- warnings -------------------------------------------------------------------------------------
+
+
+QUIET = replace(
+    machine.describe(Path("/nonexistent")), load_at_start=0.0, usable_cores=4, governor=None
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch):
+    monkeypatch.setattr(machine, "describe", lambda: QUIET)
+
+
+def codes(comparison):
+    for warning in comparison.warnings:
+        assert warning.symptom
+        assert warning.cause
+        assert warning.remedy
+    return {warning.code for warning in comparison.warnings}
+
+
+def run(rounds=12, **behaviour):
+    behaviours = dict.fromkeys(("glibc", "a", "b"), Behaviour(**behaviour))
+    return World.comparison(behaviours, rule=StopRule(runs=rounds))
+
+
+def test_how_many_rounds_runs_and_how_much_noise():
+    assert codes(run()) == set()
+    assert codes(run(rounds=3)) == {"few-rounds"}
+    comparison = run(noise=0.05)
+    assert "noise-floor" in codes(comparison)
+    assert "noise-floor" not in codes(run(noise=0.001))
+    assert codes(run(seconds=0.002)) == {"short-runs"}
+
+
+def test_a_program_that_waits_is_no_measurement_of_an_allocator():
+    found = with_raw(lambda run: {"user_ns": run.wall_ns // 200, "system_ns": 0})
+    assert codes(found) == {"waits"}
+    assert "0.5%" in found.warnings[0].symptom
+    text = tables.text_of(render.blocks(found), 120)
+    assert text.index("0.5%") < text.index("95% CI")
+
+
+def test_of_very_few_rounds_no_figure_is_made_up():
+    (alone,) = run(rounds=1).warnings
+    assert "no intervals" in alone.symptom
+    noisy = run(rounds=2, noise=2.0)
+    warning = next(w for w in noisy.warnings if w.code == "noise-floor")
+    assert "over 1000%" in warning.symptom
+    assert "time over 1000%" in render.heading(noisy)[2]
+
+
+HARMLESS = {
+    "load_at_start": 1.0,
+    "transparent_hugepages": "madvise",
+    "governor": "performance",
+    "address_randomisation": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"load_at_start": 3.0}, {"high-load"}),
+        ({"transparent_hugepages": "always"}, {"huge-pages"}),
+        ({"governor": "powersave"}, {"governor"}),
+        ({"address_randomisation": 0}, {"no-aslr"}),
+        (HARMLESS, set()),
+    ],
+)
+def test_the_machine(monkeypatch, change, expected):
+    monkeypatch.setattr(machine, "describe", lambda: replace(QUIET, **change))
+    assert codes(run()) == expected
+
+
+def slowed(factors, per_round):
+    """Each measured round has its own factor; the warm-up (and the reference's probe) has none."""
+    skipped = per_round + (1 if per_round == 2 else 0)
+    changes = tuple(
+        (skipped + index * per_round, Behaviour(seconds=0.1 * factor))
+        for index, factor in enumerate(factors)
+    )
+    return Behaviour(seconds=0.1, changes=changes)
+
+
+def over_rounds(factors):
+    once = slowed(factors, per_round=1)
+    behaviours = {"glibc": slowed(factors, per_round=2), "a": once, "b": once}
+    return World.comparison(behaviours, rule=StopRule(runs=len(factors)))
+
+
+@pytest.mark.parametrize(
+    ("factors", "code"),
+    [
+        ([1.3, 1.0, 1.001, 0.999, 1.0, 1.001, 0.999, 1.0], "first-round"),
+        ([1.0, 1.001, 1.5, 0.999, 1.0, 1.001, 1.6, 1.002, 1.0, 1.7, 0.999, 1.0], "outliers"),
+        ([1.0 + 0.2 * (n % 2) + 0.0005 * (n % 5) for n in range(24)], "bimodal"),
+    ],
+)
+def test_odd_rounds(factors, code):
+    assert code in codes(over_rounds(factors))
+
+
+def test_drift():
+    comparison = over_rounds([1.0 + 0.01 * n for n in range(12)])
+    assert codes(comparison) == {"drift"}
+    assert "slower" in comparison.warnings[0].symptom
+
+
+def with_raw(change):
+    """A comparison whose runs have different output in some field."""
+    behaviours = {"glibc": Behaviour(), "a": Behaviour()}
+    executor = SimulatedExecutor(behaviours)
+    plain = executor.run
+
+    def run(request):
+        measurement = plain(request)
+        changed = change(measurement)
+        known = {key: value for key, value in changed.items() if hasattr(measurement, key)}
+        return replace(measurement, **known, raw={**measurement.raw, **changed})
+
+    executor.run = run
+    return World.comparison(behaviours, executor=executor)
+
+
+def test_several_processes_and_a_costly_look_at_the_memory():
+    comparison = with_raw(lambda run: {"tree_peak_rss_bytes": 3 * run.peak_rss_bytes})
+    assert codes(comparison) == {"several-processes"}
+    assert "3.0 times" in comparison.warnings[0].cause
+    comparison = with_raw(lambda run: {"sampling_ns": run.wall_ns // 20})
+    assert codes(comparison) == {"sampling-cost"}

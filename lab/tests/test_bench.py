@@ -1,63 +1,58 @@
-"""A run of the suite and its report, with simulated programs."""
+"""The suite with simulated programs: rounds and report; its analysis, of made-up samples."""
 
 import csv
 import io
 import itertools
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_fixtures import Notes
+from experiment_fixtures import CRASH, MIB, prints, sample
 from refusals import mentions
 from rich.console import Console
 
 from tsmlab import bench_text, texts
+from tsmlab.analysis import Question, at_points
+from tsmlab.analysis import analyse as compared
 from tsmlab.bench import MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR, Options, bench
-from tsmlab.errors import UserError
+from tsmlab.bench import analyse as suite_analysis
 from tsmlab.journal import NullJournal
+from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
 from tsmlab.progress import SilentReporter
+from tsmlab.results import Failure, SweepPoint
 from tsmlab.study import from_json
 from tsmlab.workloads import Workload
 
-MIB = 1 << 20
 NAMES = ("tsmalloc", "glibc", "other")
 
 
-def workload(name, **changes):
-    # It must be a file, since it is hashed; the simulation does not start it.
-    plain = Workload(name, f"{name} stresses", (sys.executable,), 1, "seconds", True)
-    return replace(plain, **changes)
-
-
-WORKLOADS = (workload("one"), workload("two"))
+# The program must be a file, since it is hashed; the simulation does not start it.
+WORKLOADS = tuple(
+    Workload(name, f"{name} stresses", (sys.executable,), 1, "seconds", True)
+    for name in ("one", "two")
+)
 
 
 @pytest.fixture
 def run():
-    """Runs a suite in a simulated world."""
-
-    def simulate(behaviours=None, executor=None, reporter=None, warm=lambda size: size, **changes):
+    def simulate(behaviours=None, executor=None, warm=lambda size: size):
         executor = executor or SimulatedExecutor(behaviours or typical())
         names = list(executor.behaviours)
         options = Options(
             suite=Path("suite.toml"),
-            workloads=changes.pop("workloads", WORKLOADS),
+            workloads=WORKLOADS,
             allocators=tuple(World.allocator(name) for name in names),
             peers=tuple(name for name in names if name != "tsmalloc"),
             candidate="tsmalloc",
             seed=7,
-            **({"rounds": 3} | changes),
+            rounds=3,
         )
-        memo = NullJournal(executor.clock)
-        return bench(options, executor, reporter or SilentReporter(), memo, warm)
+        return bench(options, executor, SilentReporter(), NullJournal(executor.clock), warm)
 
     return simulate
-
-
-def prints(seconds, **others):
-    return Behaviour(seconds=seconds + 0.5, stdout=f"n: 1\nseconds: {seconds}\n", **others)
 
 
 def typical():
@@ -74,44 +69,24 @@ def measured(results, name):
     return [s for s in samples if s.phase == "measured" and s.point == index]
 
 
-# --- the flow ------------------------------------------------------------------------------------
-
-
 def test_every_round_has_every_workload_under_every_allocator(run):
     executor = SimulatedExecutor(typical())
     results = run(executor=executor).results
+    probes = [s.allocator for s in results.comparison.samples if s.phase == "probe"]
+    assert probes == ["glibc"] * 2
+    hung = max(MIN_TIMEOUT_SECONDS, 1.5 * TIMEOUT_FACTOR)
+    assert results.comparison.settings.timeout_seconds == hung
+    all_orders = []
     for name in ("one", "two"):
         found = [(s.round, s.allocator) for s in measured(results, name)]
         assert sorted(found) == sorted(itertools.product((1, 2, 3), NAMES))
-        orders = {number: [a for n, a in found if n == number] for number in (1, 2, 3)}
-        assert len({tuple(order) for order in orders.values()}) > 1
+        all_orders.append([[a for n, a in found if n == number] for number in (1, 2, 3)])
+        assert len(set(map(tuple, all_orders[-1]))) > 1
+    assert all_orders[0] != all_orders[1]
     # Workloads alternate: an allocator's runs of one workload are not all at the same time.
     starts = {n: [s.started_seconds for s in measured(results, n)] for n in ("one", "two")}
     assert starts["one"][2] < starts["two"][0] < starts["one"][3]
     assert results.stop.reason == "runs"
-
-
-def test_workloads_have_orders_of_their_own_and_a_seed_repeats_them(run):
-    def orders():
-        results = run(rounds=6).results
-        return [[s.allocator for s in measured(results, name)] for name in ("one", "two")]
-
-    first = orders()
-    assert first[0] != first[1]
-    assert orders() == first
-
-
-def test_each_workload_is_tried_first_which_tells_what_a_hang_is(run):
-    slow = {name: Behaviour(seconds=5.0, stdout="seconds: 5\n") for name in NAMES}
-    executor = SimulatedExecutor(slow)
-    results = run(executor=executor).results
-    assert [r.allocator.name for r in executor.requests[:2]] == ["glibc", "glibc"]
-    probes = [s for s in results.comparison.samples if s.phase == "probe"]
-    assert [(s.phase, s.allocator) for s in probes] == [("probe", "glibc")] * 2
-    assert results.comparison.settings.timeout_seconds == 5.0 * TIMEOUT_FACTOR
-    least = max(MIN_TIMEOUT_SECONDS, 1.5 * TIMEOUT_FACTOR)
-    assert run().results.comparison.settings.timeout_seconds == least
-    assert run(timeout_seconds=3.0).results.comparison.settings.timeout_seconds == 3.0
 
 
 def test_memory_is_warmed_by_what_the_trials_needed(run):
@@ -127,66 +102,11 @@ def test_memory_is_warmed_by_what_the_trials_needed(run):
     assert warmed == [(4000 * MIB, 2)]
 
 
-def test_who_fails_twice_in_a_row_is_left_alone_in_that_workload_only(run):
-    notes = Notes()
-    bad = Behaviour(signal=11, stderr="free(): invalid pointer\n")
-    results = run(typical() | {"other": bad}, reporter=notes, rounds=4).results
-    assert len(measured(results, "one")) == 4 * 2 + 2
-    assert any("other at workload=one failed" in text for text in notes.texts)
-    failed = [line for line in bench_text.failed_lines(results) if line.startswith("FAILED")]
-    assert [line.split(":")[:2] for line in failed] == [
-        ["FAILED one", " other"],
-        ["FAILED two", " other"],
-    ]
-
-
 def test_a_workload_without_the_promised_line_has_failed(run):
     mute = Behaviour(stdout="operations: 5\n")
     results = run(typical() | {"tsmalloc": mute}).results
     failure = results.suite.analysis.workloads[0].score("tsmalloc").failure
     assert (failure.kind, "`seconds: NUMBER`" in failure.text) == ("metric", True)
-
-
-def test_the_time_budget_ends_after_whole_rounds(run):
-    # A round takes 2 * (1.3 + 1.5 + 1.75) = 9.1 simulated seconds.
-    notes = Notes()
-    results = run(rounds=50, time_budget_seconds=40.0, reporter=notes).results
-    assert results.suite.analysis.rounds == 4
-    assert results.stop.reason == "budget"
-    assert len(measured(results, "two")) == 4 * 3
-    assert any("40 s" in text for text in notes.texts)
-    assert "few-rounds" in [warning.code for warning in results.warnings]
-    assert run(rounds=4, time_budget_seconds=1000.0).results.suite.analysis.rounds == 4
-
-
-def test_an_interrupt_loses_nothing_and_before_the_rounds_goes_up(run):
-    # Two trials, one round of 6 runs, and two more runs.
-    executor = SimulatedExecutor(typical(), interrupt_at_run=10)
-    outcome = run(executor=executor)
-    results = outcome.results
-    assert results.interrupted
-    assert outcome.error is None
-    assert len(measured(results, "one")) + len(measured(results, "two")) == 8
-    assert results.suite.analysis.workloads[1].fastest_peer == "glibc"
-    assert "interrupted" in texts.report(results, 120)
-    with pytest.raises(KeyboardInterrupt):
-        run(executor=SimulatedExecutor(typical(), interrupt_at_run=1))
-
-
-def test_what_breaks_the_run_leaves_what_was_measured(run):
-    class FullDisk(SimulatedExecutor):
-        def run(self, request):
-            if len(self.requests) > 20:
-                raise UserError("the journal cannot be written.")
-            return super().run(request)
-
-    outcome = run(rounds=10, executor=FullDisk(typical()))
-    assert outcome.error is not None
-    assert outcome.results.stop.reason == "aborted"
-    assert measured(outcome.results, "one")
-
-
-# --- the report ----------------------------------------------------------------------------------
 
 
 def lines_of(results):
@@ -216,7 +136,7 @@ def test_what_is_written_of_a_run(run):
     )
     mean = lines["geometric mean", "time"]
     assert "0.80 [0.80, 0.80]" in mean
-    time, memory = bench_text.headline(run().results.suite)
+    time, memory = bench_text.headline(results.suite)
     assert "tsmalloc at 0.80 [0.80, 0.80]" in time
     assert time.endswith("better in 2")
     assert "at 1.20 [1.20, 1.20]" in memory
@@ -237,6 +157,7 @@ def test_failures_are_in_the_table_and_below_it(run):
     crash = Behaviour(signal=11, stderr="first\nfree(): invalid pointer\n")
     results = run(typical() | {"tsmalloc": crash}).results
     report = texts.report(results, 200)
+    assert len(measured(results, "one")) == 3 * 2 + 2, "left alone after two failures"
     assert lines_of(results)["one", "time"].split().count("failed") == 1
     mentions(report, "FAILED one: tsmalloc: SIGSEGV (2 of 2 runs", "| free(): invalid pointer")
     time, *_ = bench_text.headline(results.suite)
@@ -258,3 +179,148 @@ def test_a_narrow_terminal_gets_a_compact_table(run, width):
     assert len(table) == 3
     assert all(Console(width=500).measure(line).maximum <= width + 20 for line in table)
     assert all("±" not in line and "…" not in line for line in table)
+
+
+PEERS = ("fast", "small", "slim")
+
+
+def analyse(*given):
+    """Of workloads and their samples, as in a comparison."""
+    samples = [
+        replace(sample, point=index) for index, (_, own) in enumerate(given) for sample in own
+    ]
+    names = ("ours", *PEERS)
+    question = Question(names, "fast", BUILT_IN, 0.01, 1)
+    points = [SweepPoint({}, part) for part in at_points(samples, len(given), question)]
+    found = World.comparison(dict.fromkeys(("glibc", *names), Behaviour()))
+    found = replace(
+        found,
+        samples=samples,
+        points=points,
+        analysis=compared(samples, question),
+        allocators=[info for info in found.allocators if info.name in names],
+    )
+    return suite_analysis(found, [workload for workload, _ in given], PEERS, "ours")
+
+
+def runs(world, name="w", memory=True, drift=(1.0, 1.0, 1.0)):
+    """A workload with one sample for each allocator and round: `world` has the seconds and bytes
+    of each allocator, or how it fails; `drift` slows down whole rounds."""
+    samples = []
+    for number, factor in enumerate(drift, start=1):
+        for allocator, numbers in world.items():
+            if isinstance(numbers, Failure):
+                samples.append(sample(allocator, number, 0, {}, numbers))
+            else:
+                values = {TIME: numbers[0] * factor, PEAK_MEMORY: numbers[1]}
+                samples.append(sample(allocator, number, 0, values))
+    return Workload(name, "it", ("/bin/true",), 1, "seconds", memory), samples
+
+
+TYPICAL = {"ours": (0.9, 22e6), "fast": (1.0, 40e6), "small": (1.6, 10e6), "slim": (1.4, 20e6)}
+
+
+def mean_of(analysis, name, key="time"):
+    overall = next(each for each in analysis.overall if each.name == name)
+    mean = overall.time if key == "time" else overall.memory
+    return (math.nan if mean.ratio is None else mean.ratio), mean.workloads, mean.possible
+
+
+def test_each_quantity_has_a_best_peer_that_is_not_ours():
+    analysis = analyse(runs(TYPICAL, drift=(1.0, 3.0, 0.5)), runs(TYPICAL | {"ours": (0.1, 1e6)}))
+    found, other = analysis.workloads
+    for each in (found, other):
+        assert (each.fastest_peer, each.smallest_peer) == ("fast", "small")
+    ratios = {s.name: (s.time.ratio.ratio, s.memory.ratio.ratio) for s in found.scores}
+    assert ratios["ours"] == pytest.approx((0.9, 2.2))
+    assert ratios["fast"] == pytest.approx((1.0, 4.0))
+    assert ratios["small"] == pytest.approx((1.6, 1.0))
+    # They are paired, so that slow rounds cancel.
+    time = found.score("ours").time
+    assert time.median == pytest.approx(0.9)
+    assert (time.ratio.low, time.ratio.high) == pytest.approx((0.9, 0.9))
+    assert time.ratio.pairs == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "smallest", "ratio"), [(1.499, "small", 2.2), (1.501, "slim", 1.1)]
+)
+def test_the_goal_for_memory_looks_at_quick_peers_only(seconds, smallest, ratio):
+    """Those that take up to 1.5 times the best time."""
+    analysis = analyse(runs(TYPICAL | {"small": (seconds, 10e6)}))
+    (found,) = analysis.workloads
+    assert found.smallest_quick_peer == smallest
+    assert found.quick_memory.ratio == pytest.approx(ratio)
+    assert analysis.quick_memory.ratio == pytest.approx(ratio)
+
+
+def test_a_workload_whose_memory_says_nothing_is_in_no_mean_of_memory():
+    analysis = analyse(runs(TYPICAL, "silent", memory=False), runs(TYPICAL))
+    found = analysis.workloads[0]
+    assert (found.smallest_peer, found.smallest_quick_peer) == (None, None)
+    assert all(score.memory is None for score in found.scores)
+    assert mean_of(analysis, "ours", "memory") == pytest.approx((2.2, 1, 1))
+    assert mean_of(analysis, "ours") == pytest.approx((0.9, 2, 2))
+
+
+def test_the_mean_over_workloads_is_geometric():
+    """Twice as fast in one and half as fast in the other is as fast as the best."""
+    worlds = [TYPICAL | {"ours": (0.5, 10e6)}, TYPICAL | {"ours": (2.0, 40e6)}]
+    analysis = analyse(*map(runs, worlds, "ab"))
+    assert mean_of(analysis, "ours") == pytest.approx((1.0, 2, 2))
+    assert mean_of(analysis, "ours", "memory") == pytest.approx((2.0, 2, 2))
+    assert mean_of(analysis, "slim") == pytest.approx((1.4, 2, 2))
+
+
+def test_the_best_of_all_peers_is_1_even_where_no_peer_is():
+    """Two peers, each the best in one workload: both have a mean above 1."""
+    first = {"ours": (1.0, 1.0), "fast": (1.0, 1.0), "small": (4.0, 1.0), "slim": (9.0, 1.0)}
+    second = first | {"fast": (4.0, 1.0), "small": (1.0, 1.0)}
+    analysis = analyse(runs(first, "a"), runs(second, "b"))
+    assert [each.fastest_peer for each in analysis.workloads] == ["fast", "small"]
+    assert mean_of(analysis, "fast") == pytest.approx((2.0, 2, 2))
+    assert mean_of(analysis, "small") == pytest.approx((2.0, 2, 2))
+    assert mean_of(analysis, "ours") == pytest.approx((1.0, 2, 2))
+    assert analysis.overall[0].name == "ours"
+
+
+def test_a_means_interval_comes_from_its_rounds():
+    """Noise in opposite directions in two workloads cancels in the mean of each round."""
+    noisy = [runs(TYPICAL, name) for name in "ab"]
+    for sign, (_, samples) in zip((-1, 1), noisy, strict=True):
+        for one in samples:
+            if one.allocator == "ours":
+                one.values[TIME] *= math.exp((0.1, -0.3, 0.2)[one.round - 1] * sign)
+    analysis = analyse(*noisy)
+    time = analysis.workloads[0].score("ours").time
+    assert time.ratio.low < 0.6
+    mean = next(each.time for each in analysis.overall if each.name == "ours")
+    assert (mean.ratio, mean.low, mean.high) == pytest.approx((0.9, 0.9, 0.9))
+
+
+def test_a_failure_is_kept_out_of_ratios_and_shown_in_the_mean():
+    analysis = analyse(runs(TYPICAL, "a"), runs(TYPICAL | {"ours": CRASH}, "b"))
+    score = analysis.workloads[1].score("ours")
+    assert (score.attempts, score.failures, score.failure) == (3, 3, CRASH)
+    assert score.gave_up
+    assert score.time is None
+    assert mean_of(analysis, "ours") == pytest.approx((0.9, 1, 2))
+    assert mean_of(analysis, "ours", "memory") == pytest.approx((2.2, 1, 2))
+    assert (analysis.quick_memory.workloads, analysis.quick_memory.possible) == (1, 2)
+    # Allocators that lack a workload are not ranked before those that have all.
+    assert analysis.overall[-1].name == "ours"
+
+
+def test_failed_runs_cost_the_ratio_and_the_place():
+    workload, samples = runs(TYPICAL)
+    index = next(n for n, s in enumerate(samples) if (s.allocator, s.round) == ("ours", 2))
+    samples[index] = sample("ours", 2, 0, {}, CRASH)
+    analysis = analyse((workload, samples))
+    score = analysis.workloads[0].score("ours")
+    assert (score.failures, score.attempts) == (1, 3)
+    assert (score.time.runs, score.time.ratio) == (2, None)
+    assert mean_of(analysis, "ours")[1:] == (0, 1)
+    (found,) = analyse(runs(TYPICAL | {"fast": CRASH})).workloads
+    assert found.fastest_peer == "slim"
+    (found,) = analyse(runs(dict.fromkeys(TYPICAL, CRASH))).workloads
+    assert (found.fastest_peer, found.smallest_peer, found.quick_memory) == (None, None, None)

@@ -1,6 +1,5 @@
 """`tsmalloc bench` at the command line: tiny programs, with real allocators."""
 
-import json
 from functools import partial
 
 import pytest
@@ -25,11 +24,8 @@ memory = true
 def suite(tmp_path_factory, work):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "work").symlink_to(work)
-    entries = [
-        ENTRY.format(name="pairs", time="seconds"),
-        ENTRY.format(name="whole", time="wall"),
-        ENTRY.format(name="fail", time="seconds"),
-    ]
+    times = {"pairs": "seconds", "whole": "wall", "fail": "seconds"}
+    entries = [ENTRY.format(name=name, time=time) for name, time in times.items()]
     (folder / "suite.toml").write_text("".join(entries))
     return folder / "suite.toml"
 
@@ -40,25 +36,19 @@ def bench(tsmalloc, suite):
 
 
 def test_two_workloads_over_glibc_and_tsmalloc(bench, tmp_path):
-    done = bench(
-        *("pairs", "whole", "-a", "tsmalloc,glibc", "--rounds", "3", "--seed", "5"),
-        *("--export-markdown", tmp_path / "table.md", "--export-json", tmp_path / "r.json"),
-    )
+    words = ("pairs", "whole", "-a", "tsmalloc,glibc", "--rounds", "3", "--seed", "5")
+    done = bench(*words, "--export-markdown", tmp_path / "table.md")
     results = kept(tmp_path, "bench")
-    assert from_json((tmp_path / "r.json").read_text()) == results
     suite, found = results.suite, results.comparison
     assert (suite.candidate, suite.peers, suite.analysis.rounds) == ("tsmalloc", ["glibc"], 3)
-    runs = [[s for s in found.samples if s.point == place] for place in range(2)]
+    pairs, whole = ([s for s in found.samples if s.point == place] for place in range(2))
     # The trial, and three rounds of two allocators.
-    assert list(map(len, runs)) == [1 + 3 * 2] * 2
-    walls = [[s.measurement["wall_ns"] / 1e9 for s in each] for each in runs]
-    times = [[s.values["time_seconds"] for s in each] for each in runs]
-    assert all(0.0 < time < wall for time, wall in zip(times[0], walls[0], strict=True))
-    assert times[1] == walls[1]
-    for sample in runs[0]:
+    assert (len(pairs), len(whole)) == (1 + 3 * 2, 1 + 3 * 2)
+    for sample in (*pairs, *whole):
+        time, wall = sample.values["time_seconds"], sample.measurement["wall_ns"] / 1e9
+        assert 0.0 < time < wall if sample in pairs else time == wall
         libraries = [each["path"] for each in sample.measurement["preloaded"]]
-        wanted = [] if sample.allocator == "glibc" else [found.allocator(sample.allocator).path]
-        assert libraries == wanted
+        assert libraries == list(filter(None, [found.allocator(sample.allocator).path]))
     for analysis in suite.analysis.workloads:
         assert (analysis.fastest_peer, analysis.smallest_peer) == ("glibc", "glibc")
         ours = analysis.score("tsmalloc")
@@ -78,14 +68,14 @@ def test_a_failure_is_a_row_and_an_exit_status(bench, tmp_path):
 
 
 def test_a_library_of_ones_own_is_a_peer_unless_it_is_a_build_of_ours(bench, waste, tmp_path):
-    for name in ("libmine.so", "libtsmalloc.so"):
-        (tmp_path / name).write_bytes(waste.read_bytes())
-    done = bench(
-        *("whole", "-r", "3", "--json", "-a", "mine,ours2"),
-        *("--allocator", f"mine={tmp_path / 'libmine.so'}"),
-        *("--allocator", f"ours2={tmp_path / 'libtsmalloc.so'}"),
-    )
+    own = []
+    for name, file in (("mine", "libmine.so"), ("ours2", "libtsmalloc.so")):
+        (tmp_path / file).write_bytes(waste.read_bytes())
+        own += ["--allocator", f"{name}={tmp_path / file}"]
+    done = bench("whole", "-r", "3", "--json", "-q", "-a", "mine,ours2", *own)
     results = from_json(done.stdout)
+    assert done.stderr == ""
+    assert kept(tmp_path, "bench") == results
     assert (results.suite.candidate, results.suite.peers) == ("ours2", ["mine"])
 
 
@@ -108,11 +98,3 @@ def test_all_missing_programs_are_named_at_once(bench, work, tmp_path):
     said = bench("--suite", tmp_path / "suite.toml", status=1).stderr
     mentions(said, "closed, gone", str(tmp_path), "one of tsmalloc's own: ")
     assert "there," not in said
-
-
-def test_json_on_stdout_is_all_of_it(bench, tmp_path):
-    done = bench("whole", "-a", "glibc", "-r", "3", "--json", "-q")
-    assert done.stderr == ""
-    assert json.loads(done.stdout)["schema"] == "tsmalloc-study/1"
-    assert from_json(done.stdout) == kept(tmp_path, "bench")
-    assert kept(tmp_path, "bench").suite.candidate is None

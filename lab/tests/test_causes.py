@@ -1,11 +1,16 @@
-"""The tools that count causes, all together, on a program with known counts."""
+"""The tools that count causes, all together, on a program with known counts; and the reports of
+instrumented libraries.
+"""
 
+import json
 from pathlib import Path
 
 import pytest
 from conftest import run_request
+from refusals import refused
 
-from tsmlab import allocators, causes
+from tsmlab import allocators, causes, counters
+from tsmlab.allocators import Allocator, own_library
 
 BLOCKS = 5000
 BYTES = 1000
@@ -49,3 +54,46 @@ def test_a_program_that_fails_is_told_by_each(program, tmp_path):
     assert found.counts == {}
     assert len(found.notes) == 3
     assert all("exit 3" in note for note in found.notes)
+
+
+def report(folder, name, **totals):
+    content = {"schema": "tsmalloc-counters/1", "pid": 7, "allocator": "lock-best", "threads": []}
+    path = folder / f"{name}.counters.json"
+    path.write_text(json.dumps({**content, "totals": totals}), encoding="utf-8")
+
+
+def test_counts_are_sums_over_processes(tmp_path):
+    (tmp_path / ".7.unfinished").write_text("{", encoding="utf-8")
+    with refused("no process wrote", remedy="killed"):
+        counters.read(tmp_path)
+    report(tmp_path, "100", frees=3, free_blocks_at_snapshot=5)
+    report(tmp_path, "99", frees=4, free_blocks_at_snapshot=6)
+    report(tmp_path, "100-1", frees=8)
+    assert counters.read(tmp_path) == {"frees": 15.0, "free_blocks_at_snapshot": 11.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"schema": "tsmalloc-counters/2"}', "its schema is 'tsmalloc-counters/2'"),
+        ('{"schema": "tsmalloc-counters/1", "pid": 1}', "lacks the field 'allocator'"),
+    ],
+)
+def test_a_damaged_report_is_named(tmp_path, content, message):
+    path = tmp_path / "1.counters.json"
+    path.write_text(content, encoding="utf-8")
+    with refused(message, str(path)):
+        counters.read(tmp_path)
+
+
+def test_only_ours_have_a_counted_twin_once_it_is_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("TSMALLOC_BUILD_DIR", str(tmp_path))
+    folder = tmp_path / "lib" / "counted"
+    folder.mkdir(parents=True)
+    for name in ("tsmalloc", "lock-best"):
+        ours, users = (Allocator(name, Path("/x.so"), f, "1") for f in ("tsmalloc", "user"))
+        assert counters.has_counted(ours) is None
+        library = folder / own_library(name)
+        library.touch()
+        assert (counters.has_counted(ours), counters.has_counted(users)) == (library, None)
+    assert counters.has_counted(allocators.glibc()) is None

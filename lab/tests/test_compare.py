@@ -1,51 +1,54 @@
-"""A comparison of simulated programs: the order of events, and what is saved."""
+"""A comparison of simulated programs: the order of events, and what is saved. Its progress: a bar
+on a terminal, sparse lines in a pipe, nothing with --quiet.
+"""
 
 import csv
 import io
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
-from experiment_fixtures import Notes, Programs
+from experiment_fixtures import Notes, programs
 from refusals import mentions, refused
+from rich.console import Console
 
 from tsmlab import doctor, records, render, tables, texts
-from tsmlab.compare import MIN_TIMEOUT_SECONDS, compare
-from tsmlab.journal import NullJournal
+from tsmlab.compare import MIN_TIMEOUT_SECONDS
 from tsmlab.metrics import CUSTOM, TIME, parse_all, parse_custom
-from tsmlab.progress import SilentReporter
+from tsmlab.progress import Bar, Lines, SilentReporter, reporter_for
 from tsmlab.schedule import StopRule
 from tsmlab.stats import Verdict
 from tsmlab.study import Study, from_json
 from tsmlab.sweep import Parameter
 
+TWO = {"glibc": Behaviour(), "a": Behaviour()}
+
+
+def codes(comparison):
+    return {warning.code for warning in comparison.warnings}
+
 
 def test_the_reference_is_tried_first_then_warmed_up_then_measured():
-    behaviours = {"glibc": Behaviour(), "a": Behaviour()}
-    comparison = World.comparison(behaviours, rule=StopRule(runs=2))
+    comparison = World.comparison(TWO, rule=StopRule(runs=2))
     phases = [(s.phase, s.round) for s in comparison.samples]
     assert phases == [("probe", 0), *[("warmup", 1)] * 3, *[("measured", 1)] * 3,
                       *[("measured", 2)] * 3]  # fmt: skip
     assert comparison.samples[0].allocator == "glibc"
 
 
-def test_a_hang_is_told_by_the_references_time_or_by_the_user():
-    slow = {"glibc": Behaviour(seconds=2.0), "a": Behaviour()}
-    executor = SimulatedExecutor(slow)
-    comparison = World.comparison(slow, executor=executor, rule=StopRule(runs=1))
-    assert executor.requests[0].timeout_seconds is None
-    assert {r.timeout_seconds for r in executor.requests[1:]} == {40.0}
-    assert comparison.settings.timeout_seconds == 40.0
-    assert comparison.settings.timeout_chosen_by == "lab"
-
-    quick = {"glibc": Behaviour(seconds=0.01), "a": Behaviour()}
-    assert World.comparison(quick).settings.timeout_seconds == MIN_TIMEOUT_SECONDS
-    behaviours = {"glibc": Behaviour(), "a": Behaviour()}
-    executor = SimulatedExecutor(behaviours)
-    comparison = World.comparison(behaviours, executor=executor, timeout_seconds=3.0)
-    assert {r.timeout_seconds for r in executor.requests} == {3.0}
-    assert comparison.settings.timeout_chosen_by == "user"
+@pytest.mark.parametrize(
+    ("seconds", "given", "at_first", "later"),
+    [(2.0, None, None, 40.0), (0.01, None, None, MIN_TIMEOUT_SECONDS), (0.1, 3.0, 3.0, 3.0)],
+)
+def test_a_hang_is_told_by_the_references_time_or_by_the_user(seconds, given, at_first, later):
+    executor = SimulatedExecutor(TWO | {"glibc": Behaviour(seconds=seconds)})
+    settings = World.comparison(TWO, executor=executor, timeout_seconds=given).settings
+    assert executor.requests[0].timeout_seconds == at_first
+    assert {r.timeout_seconds for r in executor.requests[1:]} == {later}
+    assert settings.timeout_seconds == later
+    assert settings.timeout_chosen_by == ("user" if given else "lab")
 
 
 @pytest.mark.parametrize(
@@ -55,17 +58,13 @@ def test_a_hang_is_told_by_the_references_time_or_by_the_user():
         ({"signal": 6}, "SIGABRT", ""),
         ({"timed_out": True}, "", "--timeout"),
         ({"spawn_error": {"errno": 2, "message": "not there"}}, "not there", "name"),
+        ({"stdout": "no rate"}, "", "--metric"),
     ],
 )
 def test_a_failing_reference_ends_it_with_a_remedy(change, message, remedy):
+    program = {"metrics": (parse_custom(r"(\d+)"),)}
     with refused(message, remedy=remedy):
-        World.comparison({"glibc": Behaviour(**change), "a": Behaviour()})
-
-
-def test_a_metric_that_the_reference_does_not_print_ends_it():
-    program = {"metrics": (parse_custom(r"rate: (\d+)"),)}
-    with refused(remedy="--metric"):
-        World.comparison({"glibc": Behaviour()}, program=program)
+        World.comparison(TWO | {"glibc": Behaviour(**change)}, program=program)
 
 
 def test_output_that_varies_by_itself_fails_nobody():
@@ -77,23 +76,19 @@ def test_output_that_varies_by_itself_fails_nobody():
     comparison = World.comparison(behaviours)
     assert comparison.output_comparable is False
     assert not comparison.failed_rows
-    assert "output-varies" in {w.code for w in comparison.warnings}
+    assert "output-varies" in codes(comparison)
 
 
-def test_ctrl_c_keeps_what_was_measured():
-    behaviours = {"glibc": Behaviour(), "a": Behaviour(seconds=0.05)}
-    comparison = World.comparison(behaviours, interrupt_at_run=15)
+@pytest.mark.parametrize(("run", "rounds"), [(15, 4), (2, 0)])
+def test_ctrl_c_keeps_what_was_measured(run, rounds):
+    comparison = World.comparison(TWO, interrupt_at_run=run)
     assert comparison.interrupted
-    assert len(comparison.samples) == 15
-    assert comparison.analysis.rounds == 4
-    a = next(r for r in comparison.analysis.rows if r.allocator == "a")
-    assert a.metrics[TIME].ratio.pairs >= 3
-    comparison = World.comparison(behaviours, interrupt_at_run=2)
-    assert comparison.interrupted
-    assert comparison.analysis.rounds == 0
-    assert all(not row.metrics for row in comparison.analysis.rows)
+    assert (len(comparison.samples), comparison.analysis.rounds) == (run, rounds)
+    for row in comparison.analysis.rows:
+        assert bool(row.metrics) == bool(rounds)
+        assert not rounds or row.allocator == "glibc" or row.metrics[TIME].ratio.pairs >= 3
     with pytest.raises(KeyboardInterrupt):
-        World.comparison(behaviours, interrupt_at_run=0)
+        World.comparison(TWO, interrupt_at_run=0)
 
 
 def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path):
@@ -103,8 +98,7 @@ def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path):
         f"n=$(wc -c < {tmp_path}/tokens); test $n -gt 0 && "
         f"head -c $((n - 1)) {tmp_path}/tokens > {tmp_path}/t && mv {tmp_path}/t {tmp_path}/tokens"
     )
-    behaviours = {"glibc": Behaviour(), "a": Behaviour()}
-    outcome = World.outcome(behaviours, program={"setup": line})
+    outcome = World.outcome(TWO, program={"setup": line})
     assert "setup command failed" in outcome.error.message
     assert outcome.results.stop.reason == "aborted"
     assert sum(s.phase == "measured" for s in outcome.results.samples) == 5
@@ -112,14 +106,13 @@ def test_a_hook_that_fails_later_keeps_what_was_measured(tmp_path):
 
 def test_a_budget_too_small_for_five_rounds_is_announced():
     behaviours = {"glibc": Behaviour(seconds=10.0), "a": Behaviour(seconds=10.0)}
-    executor, notes = SimulatedExecutor(behaviours), Notes()
-    options = World.options(list(behaviours), rule=StopRule(time_budget_seconds=70.0))
-    comparison = compare(options, executor, notes, NullJournal(executor.clock)).results
+    notes, rule = Notes(), StopRule(time_budget_seconds=70.0)
+    comparison = World.comparison(behaviours, reporter=notes, rule=rule)
     assert notes.expected == 2
     for told in ("2 of 5 rounds", "--time-budget 165"):
         assert any(told in text for text in notes.texts)
     assert comparison.analysis.rounds == 2
-    assert "few-rounds" in {w.code for w in comparison.warnings}
+    assert "few-rounds" in codes(comparison)
 
 
 def test_it_stops_by_itself_when_all_is_clear():
@@ -128,8 +121,7 @@ def test_it_stops_by_itself_when_all_is_clear():
         "a": Behaviour(seconds=0.2, noise=0.001, peak_bytes=1 << 20),
     }
     comparison = World.comparison(behaviours, rule=StopRule())
-    assert comparison.stop.reason == "resolved"
-    assert comparison.analysis.rounds == 5
+    assert (comparison.stop.reason, comparison.analysis.rounds) == ("resolved", 5)
 
 
 # --- sweeps --------------------------------------------------------------------------------------
@@ -140,17 +132,16 @@ THREADS = Parameter("threads", "threads", [1, 4])
 
 def swept(pick, rounds=6, **changes):
     """A comparison at two points; `pick` determines the program's behaviour."""
-    executor = Programs(lambda name, arguments: pick(name, int(arguments[0])))
-    options = World.options(
-        ["glibc", "a", "b"],
+    executor = programs(lambda name, arguments: pick(name, int(arguments[0])))
+    comparison = World.comparison(
+        dict.fromkeys(("glibc", "a", "b")),
+        executor=executor,
         program={"command": ("./program", "{threads}")},
         parameters=(THREADS,),
         rule=StopRule(runs=rounds),
         **changes,
     )
-    return compare(
-        options, executor, SilentReporter(), NullJournal(executor.clock)
-    ).results, executor
+    return comparison, executor
 
 
 def crossing(name, threads):
@@ -193,7 +184,7 @@ def test_each_point_is_judged_by_itself_and_the_whole_by_geometric_means():
         assert whole[name].pairs == 6
     (finding,) = comparison.findings
     assert finding.verdict == "the winner changes"
-    assert "outliers" not in {w.code for w in comparison.warnings}
+    assert "outliers" not in codes(comparison)
 
 
 def test_all_forms_of_the_results_have_the_points():
@@ -247,28 +238,23 @@ def test_outputs_are_compared_with_the_references_at_the_same_point():
 
 
 def test_placeholders_reach_hooks_and_variables(tmp_path):
-    allocator = replace(World.allocator("a"), env={"CONF": "n:{threads},{other}"})
-    executor = Programs(lambda *_: Behaviour())
-    options = World.options(
-        ["glibc"],
+    own = replace(World.allocator("a"), env={"CONF": "n:{threads},{other}"})
+    executor = programs(lambda *_: Behaviour())
+    World.comparison(
+        {"glibc": None},
+        executor=executor,
         program={
             "command": ("./program", "{threads}", "{{threads}}", "{allocator}"),
             "setup": f"echo {{threads}} >> {tmp_path}/log",
         },
+        allocators=(World.allocator("glibc"), own),
         parameters=(THREADS,),
         rule=StopRule(runs=1),
         warmup_rounds=0,
     )
-    options = replace(options, allocators=(*options.allocators, allocator))
-    compare(options, executor, SilentReporter(), NullJournal(executor.clock))
-    own = [r for r in executor.requests if r.allocator.name == "a"]
-    assert sorted(r.env["CONF"] for r in own) == ["n:1,{other}", "n:4,{other}"]
-    assert sorted(r.command for r in own) == [
-        ("./program", "1", "{threads}", "a"),
-        ("./program", "4", "{threads}", "a"),
-    ]
-    lines = (tmp_path / "log").read_text().split()
-    assert sorted(lines) == ["1"] * 4 + ["4"] * 4
+    ran = [(*r.command[1:], r.env["CONF"]) for r in executor.requests if r.allocator.name == "a"]
+    assert sorted(ran) == [(n, "{threads}", "a", f"n:{n},{{other}}") for n in ("1", "4")]
+    assert sorted((tmp_path / "log").read_text().split()) == ["1"] * 4 + ["4"] * 4
 
 
 # --- metrics -------------------------------------------------------------------------------------
@@ -318,10 +304,9 @@ def test_a_fatal_finding_stops_it_at_once(monkeypatch, found):
     """The remedy offers --no-doctor only if the program was found."""
     finding = doctor.Finding("fatal", "code", "It cannot be done.", "Do something else.")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding, found=found))
-    behaviours = {"glibc": Behaviour()}
-    executor = SimulatedExecutor(behaviours)
+    executor = SimulatedExecutor(TWO)
     with refused(finding.message, remedy=finding.remedy) as caught:
-        World.comparison(behaviours, executor=executor, consult_doctor=True)
+        World.comparison(TWO, executor=executor, consult_doctor=True)
     assert ("--no-doctor" in caught.value.remedy) is found
     assert not executor.requests
 
@@ -329,16 +314,14 @@ def test_a_fatal_finding_stops_it_at_once(monkeypatch, found):
 def test_the_doctors_warnings_are_shown_once(monkeypatch):
     finding = doctor.Finding("warning", "python", "Python has its own.", "PYTHONMALLOC=malloc")
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis(finding))
-    behaviours = {"glibc": Behaviour()}
-    executor, notes = SimulatedExecutor(behaviours), Notes()
-    options = World.options(list(behaviours), consult_doctor=True)
-    compare(options, executor, notes, NullJournal(executor.clock))
-    assert sum("Python has its own. PYTHONMALLOC=malloc" in text for text in notes.texts) == 1
+    notes = Notes()
+    World.comparison(TWO, reporter=notes, consult_doctor=True)
+    assert sum(finding.full_text in text for text in notes.texts) == 1
 
 
-def counted(program, provider, calls=5000):
+def counted(program, provider):
     """A diagnosis of a run under the reference in which this library provided malloc."""
-    image = SimpleNamespace(pid=1, program=program, provider=provider, calls=calls, deep_bound="")
+    image = SimpleNamespace(pid=1, program=program, provider=provider, calls=5000, deep_bound="")
     measurement = SimpleNamespace(failed=False, exit_code=0)
     proof = doctor.Proof(World.allocator("glibc"), measurement, (image,))
     return doctor.Diagnosis(("./program",), None, tuple(doctor._proof_findings(proof)), (proof,))  # noqa: SLF001
@@ -354,21 +337,19 @@ def counted(program, provider, calls=5000):
 def test_the_row_of_a_program_with_an_allocator_of_its_own_says_so(monkeypatch, provider, row):
     """Also if a script starts it, whose own file does not reveal that."""
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: counted("/usr/bin/server", provider))
-    found = World.comparison({"glibc": Behaviour(), "a": Behaviour()}, consult_doctor=True)
+    found = World.comparison(TWO, consult_doctor=True)
     text = tables.text_of(render.blocks(found), 160)
     table = next(part for part in text.split("\n\n") if "95% CI" in part)
     assert any(f"  {row}  " in line for line in table.splitlines())
     sentence = "server uses libjemalloc.so.2"
     is_other = "jemalloc" in provider
     assert (found.served_by == {"server": "libjemalloc.so.2"}) is is_other
-    assert ("linked-allocator" in [each.code for each in found.warnings]) is is_other
+    assert ("linked-allocator" in codes(found)) is is_other
     assert (sentence in text[: text.index(table)]) is is_other
     assert (sentence in texts.markdown(Study.of("compare", [found]))) is is_other
 
 
 def test_a_daemon_is_an_error_that_says_what_to_do(monkeypatch):
-    behaviours = {"glibc": Behaviour(seconds=0.001)}
-
     class Leaving(SimulatedExecutor):
         def run(self, request):
             measurement = super().run(request)
@@ -376,5 +357,55 @@ def test_a_daemon_is_an_error_that_says_what_to_do(monkeypatch):
 
     monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis())
     with refused("1 process", remedy="foreground"):
-        World.comparison(behaviours, executor=Leaving(behaviours), consult_doctor=True)
-    assert World.comparison(behaviours, executor=Leaving(behaviours), consult_doctor=False)
+        World.comparison(TWO, executor=Leaving(TWO), consult_doctor=True)
+    assert World.comparison(TWO, executor=Leaving(TWO), consult_doctor=False)
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_stream_decides():
+    assert type(reporter_for(quiet=True, stream=Terminal())) is SilentReporter
+    assert type(reporter_for(quiet=False, stream=io.StringIO())) is Lines
+    assert type(reporter_for(quiet=False, stream=Terminal())) is Bar
+
+
+def test_a_pipe_gets_a_line_every_ten_seconds_at_most():
+    behaviours = {"glibc": Behaviour(seconds=1.0), "a": Behaviour(seconds=1.0)}
+    executor, stream = SimulatedExecutor(behaviours), io.StringIO()
+    reporter = Lines(stream, clock=executor.clock)
+    World.comparison(behaviours, executor=executor, reporter=reporter, rule=StopRule(runs=40))
+    lines = stream.getvalue().splitlines()
+    assert lines[0].startswith("preflight")
+    rounds = [line for line in lines if line.startswith("round")]
+    assert 8 <= len(rounds) <= 12  # 120 simulated seconds
+    assert re.fullmatch(r"round \d+ of at most 40, run \d of 3, about \d+ s left", rounds[-1])
+    assert not set("\x1b\r") & set(stream.getvalue())
+
+
+def test_a_terminal_sees_rounds_allocators_failures_and_notes_that_are_no_markup():
+    good, stream = Behaviour(seconds=1.0), Terminal()
+    behaviours = {"glibc": good, "bad": Behaviour(signal=11), "good": good}
+    with Bar(Console(file=stream, force_terminal=True, width=100)) as reporter:
+        World.comparison(behaviours, reporter=reporter, rule=StopRule(runs=3))
+        reporter.note("a [red]plain[/red] note")
+    told = ("bad: SIGSEGV", "bad failed", "3/≤3", "a [red]plain[/red] note")
+    mentions(stream.getvalue(), *told)
+
+
+def test_more_rounds_than_were_expected_have_no_end_that_is_known():
+    """Later rounds may be shorter than the first, from which the number was estimated."""
+    behaviours = {"glibc": Behaviour(seconds=20.0)}
+    executor, stream = SimulatedExecutor(behaviours), io.StringIO()
+    reporter = Lines(stream, clock=executor.clock)
+    reporter.expect = lambda _: None
+    reporter._expected = 4  # noqa: SLF001
+    World.comparison(behaviours, executor=executor, reporter=reporter, rule=StopRule(runs=9))
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("round ")]
+    assert lines[-1] == "round 9, run 2 of 2"
+    assert "round 4 of at most 4, run 2 of 2, about 20 s left" in lines

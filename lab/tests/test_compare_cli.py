@@ -2,6 +2,7 @@
 clear message, a remedy and the right exit status.
 """
 
+import contextlib
 import json
 import os
 import pty
@@ -32,7 +33,6 @@ MISDEEDS = {
 
 @pytest.fixture
 def misdeeds(misbehaving):
-    """The options for the misbehaving libraries."""
     pairs = (("--allocator", f"{name}={misbehaving(does)}") for name, does in MISDEEDS.items())
     return [word for pair in pairs for word in pair]
 
@@ -40,6 +40,9 @@ def misdeeds(misbehaving):
 @pytest.fixture
 def compare(tsmalloc):
     return partial(tsmalloc, "compare")
+
+
+ONCE = ("-a", "glibc", "-r", "1")
 
 
 def saved(tmp_path):
@@ -72,40 +75,26 @@ def test_a_plain_comparison_prints_a_table_and_keeps_its_results(work, compare, 
 
 def test_input_that_the_program_does_not_see_is_told(compare, environment, tmp_path):
     (tmp_path / "words").write_text("a b c\n")
-    words = ("compare", "-a", "glibc", "-r", "1", "--no-doctor", "--", "perl", "-ne", "1")
+    program = ("--", "perl", "-ne", "1")
     with (tmp_path / "words").open() as file:
-        process = prompt.start(*words, env=environment, stdin=file)
-        out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "input is empty" in out
-    done = compare("-a", "glibc", "-r", "1", "-v", "--input", tmp_path / "words", *words[6:])
+        words = ("compare", *ONCE, "--no-doctor", *program)
+        done = prompt.run_alone(*words, env=environment, stdin=file)
+    assert "input is empty" in done.stdout
+    done = compare(*ONCE, "-v", "--input", tmp_path / "words", *program)
     assert "input is empty" not in done.stdout + done.stderr
     assert "remedy: " in done.stderr
 
 
-def test_quiet_is_quiet(work, compare):
-    done = compare("-a", "glibc", "-r", "1", "-q", "--", work)
-    assert done.stderr == ""
-    assert "glibc" in done.stdout
-
-
-def test_exports_are_written(work, compare, tmp_path):
-    files = [tmp_path / name for name in ("r.json", "r.csv", "r.md")]
-    options = [f"--export-json={files[0]}", f"--export-csv={files[1]}"]
-    options.append(f"--export-markdown={files[2]}")
-    compare("-a", "glibc", "-r", "2", *options, "--", work)
-    assert study.from_json(files[0].read_text()).comparison.command == [str(work)]
-    assert len(files[1].read_text().splitlines()) == 1 + 1 + 2 + 4
-    assert files[2].read_text().count("\n| ") >= 1
-
-
-def test_the_programs_own_number(work, compare):
-    options = ["-a", "glibc,lock-best", "-r", "2", "--metric", r"sum=sum (\d+):higher", "--json"]
-    done = compare(*options, "--", work)
-    (data,) = json.loads(done.stdout)["parts"]
-    assert data["analysis"]["primary_metric"] == "custom"
-    values = {s["values"]["custom"] for s in data["samples"]}
-    assert len(values) == 1
+def test_exports_are_written_with_the_programs_own_number(work, compare, tmp_path):
+    files = {name: tmp_path / f"r.{name}" for name in ("json", "csv", "markdown")}
+    exports = [f"--export-{name}={file}" for name, file in files.items()]
+    compare("-a", "glibc", "-r", "2", "--metric", r"sum=sum (\d+):higher", *exports, "--", work)
+    found = study.from_json(files["json"].read_text()).comparison
+    assert found.command == [str(work)]
+    assert found.analysis.primary_metric == "custom"
+    assert len({sample.values["custom"] for sample in found.samples}) == 1
+    assert len(files["csv"].read_text().splitlines()) == 1 + 1 + 2 + 4
+    assert files["markdown"].read_text().count("\n| ") >= 1
 
 
 def test_a_sweep_runs_the_program_at_every_point(compare, tmp_path):
@@ -128,28 +117,24 @@ def test_a_name_that_is_no_text(work, environment, tmp_path):
     program = tmp_path / os.fsdecode(b"bad\xff")
     program.write_bytes(work.read_bytes())
     program.chmod(0o755)
-    table = tmp_path / "r.md"
-    words = ["compare", "-a", "glibc", "-r", "1", "--export-markdown", table, "--", program]
-    line = [sys.executable, "-m", "tsmlab", *words]
-    subprocess.run(line, env=environment, capture_output=True, check=True)
-    assert "glibc" in table.read_text()
+    words = ("compare", *ONCE, "--export-markdown", tmp_path / "r.md", "--", program)
+    prompt.run_alone(*words, env=environment, errors="surrogateescape")
+    assert "glibc" in (tmp_path / "r.md").read_text()
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "2>/dev/full"])
 def test_closed_streams_cost_nothing_else(work, environment, tmp_path, closed):
-    line = shlex.join([sys.executable, "-m", "tsmlab", "compare", "-a", "glibc", "-r", "1", "--"])
-    line = f"{line} {shlex.quote(str(work))} {closed}"
-    done = prompt.ran("sh", "-c", line, env=environment, status=0)
+    line = shlex.join([sys.executable, "-m", "tsmlab", "compare", *ONCE, "--", str(work)])
+    done = prompt.ran("sh", "-c", f"{line} {closed}", env=environment, status=0)
     assert len(saved(tmp_path)) == 1
     assert closed == ">&-" or "glibc" in done.stdout
 
 
 def test_input_setup_and_cleanup(work, compare, tmp_path):
     (tmp_path / "input").write_text("x" * 1000)
-    options = ["-a", "glibc", "-r", "1", "-w", "0", "--input", tmp_path / "input", "--json"]
+    options = ["-w", "0", "--input", tmp_path / "input", "--json", "--no-doctor"]
     options += ["-p", f"echo in >> {tmp_path}/log", "-c", f"echo out >> {tmp_path}/log"]
-    done = compare(*options, "--no-doctor", "--", work, "echo")
-    (data,) = json.loads(done.stdout)["parts"]
+    (data,) = json.loads(compare(*ONCE, *options, "--", work, "echo").stdout)["parts"]
     assert {s["output_bytes"] > 1000 for s in data["samples"]} == {True}
     assert (tmp_path / "log").read_text() == "in\nout\n" * 3
 
@@ -187,13 +172,10 @@ def test_whatever_happens_under_one_allocator_is_a_row(work, misdeeds, compare, 
 def test_failures_and_other_output_can_be_accepted(work, misdeeds, compare):
     compare(*misdeeds, "-a", "glibc,quit", "-r", "1", "-i", "--", work)
     compare(*misdeeds, "-a", "glibc,garble", "-r", "1", "--ignore-output", "--", work)
+    compare(*ONCE, "--expect-exit", "3", "--", work, "-1")
 
 
 # --- errors with a remedy ------------------------------------------------------------------------
-
-
-def test_a_program_that_fails_by_itself(work, compare):
-    compare("-a", "glibc", "-r", "1", "--expect-exit", "3", "--", work, "-1")
 
 
 def test_a_failing_setup(work, compare):
@@ -203,7 +185,7 @@ def test_a_failing_setup(work, compare):
 
 def test_nothing_is_overwritten_unasked(work, compare, tmp_path):
     (tmp_path / "r.csv").write_text("precious")
-    options = ["-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv"]
+    options = [*ONCE, "--export-csv", tmp_path / "r.csv"]
     done = compare(*options, "--", work, status=1)
     assert "--force" in done.stderr
     assert (tmp_path / "r.csv").read_text() == "precious"
@@ -212,23 +194,19 @@ def test_nothing_is_overwritten_unasked(work, compare, tmp_path):
 
 
 def test_a_full_disk_costs_the_export_and_nothing_else(work, compare, tmp_path):
-    options = ["-a", "glibc", "-r", "1", "--export-json", "/dev/full"]
-    done = compare(*options, "--export-csv", tmp_path / "r.csv", "--", work, status=1)
+    options = ["--export-json", "/dev/full", "--export-csv", tmp_path / "r.csv"]
+    done = compare(*ONCE, *options, "--", work, status=1)
     assert (tmp_path / "r.csv").stat().st_size > 0
     (file,) = saved(tmp_path)
-    told = ("--export-json /dev/full", "No space left on device", str(file))
-    mentions(done.stderr, *told)
+    mentions(done.stderr, "--export-json /dev/full", "No space left on device", str(file))
     assert re.search(r"1 +glibc .* reference", done.stdout)
 
 
 def test_a_state_folder_that_cannot_be_written_is_replaced(work, compare, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "tmp").mkdir()
-    done = compare(
-        *["-a", "glibc", "-r", "1", "--", work],
-        XDG_STATE_HOME=str(tmp_path / "file"),
-        TMPDIR=str(tmp_path / "tmp"),
-    )
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "file"), "TMPDIR": str(tmp_path / "tmp")}
+    done = compare(*ONCE, "--", work, **elsewhere)
     (file,) = (tmp_path / "tmp").glob("*.json")
     assert str(file) in done.stderr
 
@@ -312,22 +290,17 @@ def test_ctrl_c_on_a_terminal_ends_everything(work, environment, tmp_path):
 def read_until(terminal, text, seconds):
     """The terminal's output until the text appears, the time is up, or the other side closes."""
     shown, end = "", time.monotonic() + seconds
-    while text not in shown and (left := end - time.monotonic()) > 0:
-        if not select.select([terminal], [], [], left)[0]:
-            break
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        shown += piece.decode(errors="replace")
+    with contextlib.suppress(OSError):
+        while text not in shown and (left := end - time.monotonic()) > 0:
+            if not select.select([terminal], [], [], left)[0]:
+                break
+            shown += os.read(terminal, 65536).decode(errors="replace")
     return shown
 
 
 def test_a_reader_that_goes_away_costs_nothing(work, environment, tmp_path):
-    words = ("compare", "-a", "glibc", "-r", "1", "--export-csv", tmp_path / "r.csv", "--")
-    process = prompt.start(*words, work, env=environment)
+    words = ("compare", *ONCE, "--export-csv", tmp_path / "r.csv", "--", work)
+    process = prompt.start(*words, env=environment)
     process.stdout.close()
     said = process.stderr.read()
     process.stderr.close()
@@ -339,8 +312,7 @@ def test_a_reader_that_goes_away_costs_nothing(work, environment, tmp_path):
 
 def test_a_full_disk_behind_stdout_is_reported(work, environment, tmp_path):
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        words = ("compare", "-a", "glibc", "-r", "1", "--", work)
-        process = prompt.start(*words, env=environment, stdout=full)
+        process = prompt.start("compare", *ONCE, "--", work, env=environment, stdout=full)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     mentions(said, "No space left on device", str(saved(tmp_path)[0]))

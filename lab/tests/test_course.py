@@ -67,7 +67,6 @@ class Heap:
         return alive, at, at[1:] - at[:-1] - self.movie.size[alive][:-1]
 
     def free(self, moment):
-        """The gaps that are holes."""
         _, _, gaps = self.rows(moment)
         return gaps[(gaps >= HOLE) & (gaps < FAR)]
 

@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 from pathlib import Path
 
 import prompt
 import pytest
+from prompt import ran
 from refusals import mentions, refused
 from tiny_heap import TINY_HEAP
 
@@ -45,8 +45,7 @@ def build(tmp_path_factory):
         if not program.exists():
             source = folder / f"{name}.c"
             source.write_text(text.replace("BEFORE", before))
-            command = [compiler, source, "-o", program, "-w", "-O1", *options]
-            subprocess.run(command, check=True, capture_output=True)
+            ran(compiler, source, "-o", program, "-w", "-O1", *options, status=0)
         return program
 
     return compile_program
@@ -60,6 +59,22 @@ def tiny_heap(build):
 
 def codes(diagnosis):
     return {finding.code: finding.severity for finding in diagnosis.findings}
+
+
+def assert_fatal(code, *command, words="", remedy="", **more):
+    """Of this one reason; returns the diagnosis."""
+    diagnosis = diagnose(list(map(str, command)), **more)
+    assert [f.code for f in diagnosis.fatal] == [code]
+    found = finding(diagnosis, code)
+    assert words in found.message
+    assert remedy in found.remedy
+    return diagnosis
+
+
+def assert_exit_126(diagnosis):
+    with refused() as caught:
+        diagnosis.raise_if_fatal(as_shells=True)
+    assert caught.value.exit_code == 126
 
 
 def finding(diagnosis, code):
@@ -86,17 +101,14 @@ def test_plain_program_is_preloadable(build):
 )
 def test_builds_without_preload(build, code, options, before):
     name = f"{code}{''.join(options)}{len(before)}"
-    diagnosis = diagnose([str(build(name, *options, before=before))])
-    assert [f.code for f in diagnosis.fatal] == [code]
-    assert finding(diagnosis, code).remedy
+    found = assert_fatal(code, build(name, *options, before=before))
+    assert finding(found, code).remedy
 
 
 def test_musl_program(build):
     if shutil.which("musl-gcc") is None:
         pytest.skip("musl-gcc is not installed")
-    diagnosis = diagnose([str(build("musl", compiler="musl-gcc"))])
-    assert [f.code for f in diagnosis.fatal] == ["musl"]
-    assert "docs/use.md" in finding(diagnosis, "musl").remedy
+    assert_fatal("musl", build("musl", compiler="musl-gcc"), remedy="docs/use.md")
 
 
 @pytest.mark.parametrize("libc", ["libc.so", "libc.musl-x86_64.so.1"])
@@ -105,15 +117,11 @@ def test_library_for_musl(build, libc, tmp_path):
     (tmp_path / "none.c").touch()
     stand_in = tmp_path / libc
     options = ["-shared", "-nostdlib", f"-Wl,-soname,{libc}"]
-    subprocess.run(["cc", *options, "-o", stand_in, tmp_path / "none.c"], check=True)
+    ran("cc", *options, "-o", stand_in, tmp_path / "none.c", status=0)
     options = ["-shared", "-fPIC", "-nostdlib", "-Wl,--no-as-needed", str(stand_in)]
-    library = build(f"of-{libc}", *options, text=TINY_HEAP)
-    diagnosis = diagnose(
-        [str(build("plain"))], allocators=[Allocator("mine", library, "user", "1")]
-    )
-    assert [f.code for f in diagnosis.fatal] == ["wrong-libc"]
-    assert "musl" in finding(diagnosis, "wrong-libc").message
-    assert not diagnosis.proofs
+    mine = Allocator("mine", build(f"of-{libc}", *options, text=TINY_HEAP), "user", "1")
+    found = assert_fatal("wrong-libc", build("plain"), words="musl", allocators=[mine])
+    assert not found.proofs
 
 
 def test_clang_sanitizer_links_its_runtime_inside(build):
@@ -122,31 +130,20 @@ def test_clang_sanitizer_links_its_runtime_inside(build):
         pytest.skip("clang is not installed")
     try:
         program = build("clang-asan", "-fsanitize=address", compiler=clang)
-    except subprocess.CalledProcessError:
+    except AssertionError:
         pytest.skip("clang has no sanitizer runtimes here")
-    assert [f.code for f in diagnose([str(program)]).fatal] == ["sanitizer"]
+    assert_fatal("sanitizer", program)
 
 
-@pytest.fixture
-def go():
-    found = shutil.which("go")
-    if found is None:
+def test_go_programs(tmp_path):
+    """Go's own tool has no C parts."""
+    if (go := shutil.which("go")) is None:
         pytest.skip("go is not installed")
-    return found
-
-
-def test_go_program_without_c_parts(go):
-    """Go's own tool is such a program."""
     assert codes(diagnose([go])) == {"go": "fatal"}
-
-
-def test_go_program_with_c_parts(go, tmp_path):
-    source = tmp_path / "main.go"
+    source, program = tmp_path / "main.go", tmp_path / "program"
     source.write_text('package main\nimport "C"\nfunc main() { println(1) }\n')
-    program = tmp_path / "program"
     environment = os.environ | {"CGO_ENABLED": "1", "GOFLAGS": "", "GO111MODULE": "off"}
-    command = [go, "build", "-o", program, source]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    ran(go, "build", "-o", program, source, env=environment, status=0)
     diagnosis = diagnose([str(program)])
     assert codes(diagnosis) == {"dynamic": "ok", "go": "warning"}
     assert diagnosis.preloadable
@@ -158,28 +155,15 @@ def test_program_for_another_machine(build, tmp_path):
     foreign = tmp_path / "foreign"
     foreign.write_bytes(data)
     foreign.chmod(0o755)
-    assert [f.code for f in diagnose([str(foreign)]).fatal] == ["architecture"]
+    assert_fatal("architecture", foreign)
 
 
-def test_program_whose_loader_is_missing(build):
+def test_what_is_no_program_or_not_there_ends_the_diagnosis(build, tmp_path):
     program = build("loaderless", "-Wl,--dynamic-linker=/no/such/ld.so")
-    diagnosis = diagnose([str(program)])
-    assert [f.code for f in diagnosis.fatal] == ["loader-missing"]
-    assert "/no/such/ld.so" in finding(diagnosis, "loader-missing").message
-    with refused() as caught:
-        diagnosis.raise_if_fatal(as_shells=True)
-    assert caught.value.exit_code == 126
-
-
-def test_what_is_no_program_or_not_there_ends_the_diagnosis(tmp_path):
+    assert_exit_126(assert_fatal("loader-missing", program, words="/no/such/ld.so"))
     file = prompt.script(tmp_path / "file", "echo without a first line\n")
-    diagnosis = diagnose([str(file)])
-    assert codes(diagnosis) == {"not-elf": "fatal"}
-    with refused() as caught:
-        diagnosis.raise_if_fatal(as_shells=True)
-    assert caught.value.exit_code == 126
-    diagnosis = diagnose(["/no/such/program"])
-    assert (diagnosis.resolved, codes(diagnosis)) == (None, {"not-found": "fatal"})
+    assert_exit_126(assert_fatal("not-elf", file))
+    assert assert_fatal("not-found", "/no/such/program").resolved is None
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
@@ -190,23 +174,17 @@ def test_programs_that_change_rights(build, tmp_path, code, bit):
     program = shutil.copy(build("plain"), tmp_path / "privileged")
     os.chown(program, NOBODY, NOBODY)
     program.chmod(0o755 | bit)
-    diagnosis = diagnose([str(program)])
-    assert [f.code for f in diagnosis.fatal] == [code]
-    assert "AT_SECURE" in finding(diagnosis, code).message
-
-
-def test_own_setuid_bit_changes_nothing(build, tmp_path):
-    program = shutil.copy(build("plain"), tmp_path / "mine")
-    program.chmod(0o4755)
-    assert diagnose([str(program)]).preloadable
+    assert_fatal(code, program, words="AT_SECURE")
 
 
 def test_file_capabilities(build, tmp_path, monkeypatch):
     program = shutil.copy(build("plain"), tmp_path / "capable")
+    program.chmod(0o4755)
+    assert diagnose([str(program)]).preloadable, "one's own set-user-ID bit changes nothing"
     monkeypatch.setattr(os, "getxattr", lambda *_: b"\1")
     monkeypatch.setattr(os, "getuid", lambda: NOBODY)
     monkeypatch.setattr(doctor.stat, "S_ISUID", 0)  # the copy belongs to another user now
-    assert [f.code for f in diagnose([str(program)]).fatal] == ["capabilities"]
+    assert_fatal("capabilities", program)
 
 
 def test_allocators_that_are_linked_or_have_names_of_their_own(build):
@@ -294,9 +272,7 @@ def test_an_end_by_status_or_by_time_is_no_obstacle(build, tiny_heap):
 
 def test_crash_is_an_obstacle(build, tiny_heap):
     crasher = build("crasher", text=MALLOC_TEXT.replace("int first", "raise(11); int first"))
-    diagnosis = diagnose([str(crasher)], allocators=[tiny_heap])
-    assert codes(diagnosis)["crashed"] == "fatal"
-    assert "SIGSEGV" in finding(diagnosis, "crashed").message
+    assert_fatal("crashed", crasher, words="SIGSEGV", allocators=[tiny_heap])
 
 
 def test_programs_past_the_allocator_are_found_out(build, tiny_heap):
@@ -327,9 +303,8 @@ def test_library_past_the_allocator_is_named(build, tiny_heap):
 
 def test_library_that_serves_nothing_is_found_out(build):
     empty = build("libempty.so", "-shared", "-fPIC", text="int unused;")
-    diagnosis = diagnose([str(build("plain"))], allocators=[Allocator("empty", empty, "user", "1")])
-    assert [f.code for f in diagnosis.fatal] == ["served-by-other"]
-    assert "libc.so.6" in finding(diagnosis, "served-by-other").message
+    mine = [Allocator("empty", empty, "user", "1")]
+    assert_fatal("served-by-other", build("plain"), words="libc.so.6", allocators=mine)
 
 
 def test_runtime_behind_a_script_is_noted(build, tmp_path, tiny_heap):
@@ -349,11 +324,13 @@ def test_every_installed_allocator_is_proven(build):
     assert [proof.calls > 0 for proof in diagnosis.proofs] == [True] * len(installed)
 
 
-def test_command_proves(build, tiny_heap):
-    mine = f"mine={tiny_heap.path}"
-    shown = prompt.run_alone(
-        "doctor", "--allocator", mine, "--allocator", "glibc", str(build("plain"))
-    )
+@pytest.fixture
+def command(build):
+    return lambda *words: prompt.run_alone("doctor", *words, build("plain"))
+
+
+def test_command_proves(command, tiny_heap):
+    shown = command("--allocator", f"mine={tiny_heap.path}", "--allocator", "glibc")
     assert "mine, glibc" in shown.stderr
     assert re.search(r"mine .*\b2 calls", shown.stdout)
     assert str(tiny_heap.path) in shown.stdout
@@ -367,21 +344,17 @@ def test_a_server_is_announced_and_stopped_and_proven_with_the_engine():
     assert shown.stdout.endswith("with proof.\n")
 
 
-def test_command_without_a_run_and_on_a_hopeless_program(build):
-    shown = prompt.run_alone("doctor", "--no-run", "--timeout", "5s", str(build("plain")))
-    assert "--no-run" in shown.stdout
+def test_command_without_a_run_and_on_a_hopeless_program(build, command):
+    assert "--no-run" in command("--no-run", "--timeout", "5s").stdout
     shown = prompt.run_alone("doctor", str(build("static-static0", "-static")), status=2)
     assert "CANNOT" in shown.stdout
 
 
-def test_command_as_json(build, tiny_heap):
-    program = build("plain")
-    shown = prompt.run_alone(
-        "doctor", "--json", "--allocator", f"mine={tiny_heap.path}", str(program)
-    )
+def test_command_as_json(build, command, tiny_heap):
+    shown = command("--json", "--allocator", f"mine={tiny_heap.path}")
     document = json.loads(shown.stdout)
     assert document["schema"] == "tsmalloc-doctor/1"
-    assert (document["program"], document["preloadable"]) == (str(program), True)
+    assert (document["program"], document["preloadable"]) == (str(build("plain")), True)
     (proof,) = document["proofs"]
     assert (proof["allocator"], proof["calls"], proof["outcome"]) == ("mine", 2, "ok")
     assert proof["processes"][0]["calls"]["malloc"] == 1

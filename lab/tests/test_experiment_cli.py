@@ -9,6 +9,7 @@ from pathlib import Path
 
 import prompt
 import pytest
+from experiment_fixtures import write_experiments
 from refusals import mentions
 
 from tsmlab import experiments, records
@@ -16,45 +17,10 @@ from tsmlab.allocators import discover
 from tsmlab.journal import Header, Journal
 from tsmlab.study import from_json
 
-PROGRAM = """#!/bin/sh
-# Prints what it was told; "fail" fails under preloaded allocators, "slow" takes its time if asked.
-case $1 in
-  fail) if [ -n "$LD_PRELOAD" ]; then echo "FAILED: not today" >&2; exit 3; fi ;;
-  slow) sleep ${MOMENT:-0} ;;
-esac
-echo "seconds: 0.$2"
-echo "under: $3"
-"""
-EXPERIMENT = """
-name = "{name}"
-title = "What {name} costs"
-question = "Is it the same under all allocators?"
-program = "./program"
-arguments = ["{name}", "{{digits}}", "7"]
-allocators = ["tsmalloc", "glibc"]
-rounds = 3
-run_seconds = 0.01
-
-[[parameter]]
-name = "digits"
-values = [25, 5]
-
-[[metric]]
-name = "seconds"
-unit = "seconds"
-
-[[metric]]
-name = "under"
-"""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("experiments")
-    prompt.script(folder / "program", PROGRAM)
-    for name in ("plain", "slow", "fail"):
-        (folder / f"{name}.toml").write_text(EXPERIMENT.format(name=name))
-    return folder
+    return write_experiments(tmp_path_factory.mktemp("experiments"), "plain", "fail")
 
 
 @pytest.fixture
@@ -66,52 +32,40 @@ def runs(found):
     return [run for run in found.parts[0].samples if run.phase == "measured"]
 
 
-def without_times(found):
-    """The parts that the seed determines, and the program's output."""
-    return [
-        (run.point, run.allocator, run.round, run.position, run.values.get("seconds"))
-        for run in runs(found)
-    ]
-
-
 def test_without_strace_its_package_is_named(experiment, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     where = {"PATH": str(tmp_path / "empty")}
     run = ("run", "--file", folder / "plain.toml", "-a", "glibc", "-r", "3")
     assert "sudo apt install strace" in experiment(*run, **where).stderr
-    found = prompt.kept(tmp_path)
-    causes = found.parts[0].causes
+    causes = prompt.kept(tmp_path).parts[0].causes
     assert causes
-    assert all("sudo apt install strace" in note for each in causes for note in each.notes)
-    assert all(len(each.notes) == 1 for each in causes)
-    assert all("allocations" in each.counts for each in causes)
+    for each in causes:
+        (note,) = each.notes
+        assert "sudo apt install strace" in note
+        assert "allocations" in each.counts
     assert "install strace" not in experiment(*run, "--no-causes", **where).stderr
 
 
 def test_an_experiment_from_its_file_to_its_answer(experiment, folder, tmp_path):
-    done = experiment(
-        *("run", "--file", folder / "plain.toml", "--seed", "5", "--no-causes"),
-        *("--export-csv", tmp_path / "runs.csv", "--export-markdown", tmp_path / "table.md"),
-        *("--export-json", tmp_path / "all.json"),
-    )
+    files = {name: tmp_path / f"all.{name}" for name in ("csv", "markdown", "json")}
+    exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
+    words = ("--file", folder / "plain.toml", "--seed", "5", "--no-causes", *exports)
+    done = experiment("run", *words)
     found = prompt.kept(tmp_path)
-    assert experiments.read(tmp_path / "all.json") == found
+    assert experiments.read(files["json"]) == found
     assert (found.parts[0].settings.seed, len(runs(found))) == (5, 2 * 3 * 3)
-    assert all(run.values["time_seconds"] > 0.0 for run in runs(found))
-    assert all(run.values["under"] == 7.0 for run in runs(found))
-    for index, seconds in ((0, 0.25), (1, 0.5)):
-        own = {run.values["seconds"] for run in runs(found) if run.point == index}
-        assert own == {seconds}
+    for run in runs(found):
+        assert run.values["time_seconds"] > 0.0
+        assert run.values["under"] == 7.0
+        assert run.values["seconds"] == (0.25, 0.5)[run.point]
     mentions(done.stdout, "plain: What plain costs", "seconds by digits", "250 ms =")
-    assert "18 runs" in done.stderr
+    mentions(done.stderr, "18 runs", "results    ")
     assert not list((tmp_path / "state").rglob("*.jsonl")), "nothing is left to be resumed"
-    assert "results    " in done.stderr
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "runs.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
     assert len(rows) == 2 + 18
     assert {row["digits"] for row in rows} == {"25", "5"}
-    assert "**plain: What plain costs**" in (tmp_path / "table.md").read_text()
-    shown = experiment("show", tmp_path / "all.json")
-    assert shown.stdout == done.stdout
+    assert "**plain: What plain costs**" in files["markdown"].read_text()
+    assert experiment("show", files["json"]).stdout == done.stdout
 
 
 def test_a_failure_is_a_row_and_an_exit_status(experiment, folder, tmp_path):
@@ -123,34 +77,8 @@ def test_a_failure_is_a_row_and_an_exit_status(experiment, folder, tmp_path):
     experiment(*arguments, "--ignore-failure", "-q")
 
 
-def test_what_ends_a_run_costs_one_run_and_resume_goes_on(
-    experiment, environment, folder, tmp_path
-):
-    start = ("run", "--file", folder / "slow.toml", "--seed", "11", "-r", "4", "--no-causes")
-    with prompt.start("experiment", *start, env=environment | {"MOMENT": "0.3"}) as process:
-        _, said = prompt.stop_after(process, tmp_path, ", run ", 5)
-    (journal,) = (tmp_path / "state").rglob("*.jsonl")
-    before = journal.read_text().count(", run ")
-    assert 5 <= before < 26
-    assert process.returncode == 130, said
-    assert "tsmalloc experiment run --resume\n" in said
-    partial = prompt.kept(tmp_path)
-    assert (partial.interrupted, len(partial.parts[0].samples)) == (True, before)
-    done = experiment("run", "--resume", "--json")
-    assert str(journal) in done.stderr
-    assert not journal.exists()
-    assert len(list((tmp_path / "state").rglob("*.json"))) == 2
-    resumed = from_json(done.stdout)
-    # An uninterrupted run of the same seed has the same structure.
-    whole = experiment(*start, "--json", "-q")
-    assert without_times(resumed) == without_times(from_json(whole.stdout))
-    assert resumed.stop.reason == resumed.parts[0].stop.reason == "runs"
-
-
 def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsmalloc, tmp_path):
-    mine = tmp_path / "mine.toml"
-    prompt.script(tmp_path / "program", PROGRAM)
-    mine.write_text(EXPERIMENT.format(name="plain"))
+    mine = write_experiments(tmp_path, "plain") / "plain.toml"
     words = ["--file", str(mine), "--no-causes", "-q"]
     files = [mine, tmp_path / "program"]
     glibc = [each for each in discover() if each.name in ("tsmalloc", "glibc")]
@@ -170,9 +98,10 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsm
     refused = experiment("run", "--resume", copied, status=1)
     assert "/gone" in refused.stderr
     shutil.copy(journal, copied)
-    again = experiment("run", "--resume", copied, "--json")
-    assert json.loads(again.stdout)["schema"] == "tsmalloc-study/1"
-    mine.write_text(EXPERIMENT.format(name="plain") + "\n# longer\n")
+    again = from_json(experiment("run", "--resume", copied, "--json").stdout)
+    assert (again.stop.reason, len(runs(again))) == ("runs", 2 * 3 * 3)
+    assert not copied.exists()
+    mine.write_text(mine.read_text() + "\n# longer\n")
     refused = experiment("run", "--resume", status=1)
     assert refused.stdout == ""
     mentions(refused.stderr, str(mine), "without --resume")
@@ -181,12 +110,10 @@ def test_resume_refuses_what_has_changed_and_what_is_chosen_anew(experiment, tsm
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(experiment, folder, tmp_path):
     arguments = ("run", "--file", folder / "plain.toml", "--dry-run", "--seed", "3")
     done = experiment(*arguments, "-a", "glibc", "-r", "9")
-    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
-    assert lines["command"].endswith("program plain '{digits}' 7")
-    assert lines["sweep"].split()[1:] == ["digits", "25", "5"]
-    assert lines["allocators"].split()[1:] == ["glibc"]
-    assert lines["rounds"].endswith("9, of 4 runs each")
-    assert done.stdout.splitlines()[-1].startswith("1 experiment, 36 runs, about ")
+    told = ("program plain '{digits}' 7", "9, of 4 runs each", "\n1 experiment, 36 runs, about ")
+    mentions(done.stdout, *told)
+    lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.strip()}
+    assert (lines["sweep"], lines["allocators"]) == (["digits", "25", "5"], ["glibc"])
     assert not (tmp_path / "state").exists()
 
 

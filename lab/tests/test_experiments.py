@@ -1,13 +1,11 @@
 """Experiments: reading their files, the error for each mistake, and running them with simulated
-programs.
+programs. Each shipped file can run, and its parts fit together.
 """
 
 import hashlib
 import itertools
 import json
 import re
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from conftest import Behaviour, World
@@ -15,23 +13,24 @@ from experiment_fixtures import (
     MIB,
     NAMES,
     Counting,
-    Programs,
     asked,
     definition,
     go_on,
     plan_of,
     prints,
+    programs,
     single,
 )
 from prompt import script
 from refusals import mentions, refused
 
-from tsmlab import causes, experiments, records, texts
+from tsmlab import causes, experiments, paths, records, texts
+from tsmlab.allocators import GROUPS, own_names
 from tsmlab.definition import Definition, Reported
 from tsmlab.errors import UserError
-from tsmlab.experiments import program_path, read_file, read_files, select
+from tsmlab.experiments import program_path, read_file, read_files
 from tsmlab.metrics import PEAK_MEMORY, PEAK_OVER_LIVE, TIME, MetricSpec
-from tsmlab.sweep import Parameter
+from tsmlab.sweep import Parameter, filled, points_of
 
 TOP = {
     "name": '"threads"',
@@ -102,12 +101,12 @@ def test_a_file_is_read_as_it_stands_and_survives_being_kept(tmp_path):
 
 def test_the_least_that_a_file_must_say(tmp_path):
     path = tmp_path / "least.toml"
-    path.write_text('name = "a"\ntitle = "A"\nquestion = "?"\nprogram = "true"\n')
+    least = 'name = "a"\ntitle = "A"\nquestion = "?"\nprogram = "true"\n'
+    path.write_text(least)
     assert (read_file(path).parameters, read_file(path).printed) == ([], ())
     ends = {"wall_seconds": TIME, "peak_bytes": PEAK_MEMORY, PEAK_OVER_LIVE: PEAK_OVER_LIVE}
     for name, key in ends.items():
-        table = f'[[analysis]]\nkind = "order"\nmetric = "{name}"\n'
-        path.write_text(f'name = "a"\ntitle = "A"\nquestion = "?"\nprogram = "true"\n{table}')
+        path.write_text(f'{least}[[analysis]]\nkind = "order"\nmetric = "{name}"\n')
         found = read_file(path)
         assert found.analyses[0].metric == key
         assert (PEAK_OVER_LIVE in [m.key for m in found.metrics]) == (key == PEAK_OVER_LIVE)
@@ -119,11 +118,8 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("top", "name", '"Big Name"', "name is 'Big Name'", "lowercase letters"),
     ("top", "question", '" "', "question is ' '", "a string"),
     ("top", "programm", '"x"', "unknown key 'programm'", "Did you mean program?"),
-    ("top", "parameters", "[]", "unknown key 'parameters'", "Did you mean parameter?"),
     ("top", "plot", "[]", "unknown key 'plot'", "Keys: "),
     ("top", "rounds", "0", "rounds is 0", "at least 1"),
-    ("top", "rounds", "true", "rounds is True", "at least 1"),
-    ("top", "rounds", "2.5", "rounds is 2.5", "at least 1"),
     ("top", "timeout_seconds", "-1", "timeout_seconds is -1", "above 0"),
     ("top", "run_seconds", "inf", "run_seconds is inf", "above 0"),
     ("top", "causes", '"end"', "causes is 'end'", "all, ends, none"),
@@ -134,18 +130,18 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("parameter", "name", '"allocator"', "name is 'allocator'", "choose another"),
     ("parameter", "values", "[]", "values is []", "distinct numbers"),
     ("parameter", "values", '[1, "2"]', "values is [1, '2']", "distinct numbers"),
-    ("parameter", "values", "[1, 1]", "values is [1, 1]", "distinct numbers"),
     ("parameter", "values", "[1, 1.0]", "values is [1, 1.0]", "distinct numbers"),
     ("parameter", "values", "[true]", "values is [True]", "distinct numbers"),
     ("parameter ", "name", '"threads"', "two parameters are called threads", "Rename"),
+    ("parameter ", "value", "[1]", "parameter 2 (fit): unknown key 'value'", "mean values?"),
     ("metric", "name", '"a b"', "name is 'a b'", "letters"),
     ("metric", "name", '"time_seconds"', "name is 'time_seconds'", "remove this table"),
     ("metric", "name", '"peak_bytes"', "name is 'peak_bytes'", "remove this table"),
     ("metric", "unit", '"ms"', "unit is 'ms'", "seconds, bytes, count, number"),
     ("metric", "higher_is_better", '"yes"', "higher_is_better is 'yes'", "true or false"),
-    ("metric", "source", '"causes"', "unknown key 'source'", "name, title"),
     ("metric ", "name", '"seconds"', "two metrics are called seconds", "Rename"),
     ("analysis", "kind", '"fitt"', "kind is 'fitt'", "pair, order, fit"),
+    ("analysis", "kind", '"pair"', "unknown key 'law'", "first"),
     ("analysis", "metric", '"secnds"', "unknown metric 'secnds'", "Did you mean seconds?"),
     ("analysis", "parameter", '"thread"', "parameter is 'thread'", "Did you mean threads?"),
     ("analysis", "when", "2020-01-01", "when is datetime.date", "Use strings"),
@@ -158,7 +154,6 @@ MISTAKES: list[tuple[str, str, str | None, str, str]] = [
     ("analysis", "at", "{thread = 4}", "at refers to 'thread'", "Parameters: threads, fit"),
     ("analysis", "at", "{threads = 3}", "threads never has the value 3", "Its values: 1, 2, 4"),
     ("reported", "rows", "[[1]]", "row 1 is [1]", "each of the 2 columns"),
-    ("reported", "rows", "[1]", "row 1 is 1", "each of the 2 columns"),
 ]
 
 
@@ -173,49 +168,23 @@ def test_each_mistake_is_named_with_its_file_and_remedy(
     assert "\n" not in caught.value.message
 
 
-def test_a_pair_needs_both_sides(tmp_path):
-    changes = {"analysis": {"kind": '"pair"', "law": None, "first": '"glibc"'}}
-    with refused("first and second"):
-        read_file(write(tmp_path / "bad.toml", **changes))
-
-
-def test_a_mistake_in_a_table_names_the_table(tmp_path):
-    changes = {"parameter ": {"value": "[1]"}}
-    with refused("bad.toml: parameter 2 (fit): ", "'value'", remedy="Did you mean values?"):
-        read_file(write(tmp_path / "bad.toml", **changes))
-
-
 def test_what_is_no_experiment_is_refused(tmp_path):
     path = tmp_path / "bad.toml"
     with refused(str(path)):
         read_file(path)
     for content, message in (
-        (b"name = \n", "valid TOML"),
         (b"name = '\xff'\n", "valid TOML"),
         (b"[metric]\nname = 'a'\n", "metric"),
     ):
         path.write_bytes(content)
         with refused(str(path), message):
             read_file(path)
+    pair = {"analysis": {"kind": '"pair"', "law": None, "first": '"glibc"'}}
+    with refused("first and second"):
+        read_file(write(path, **pair))
     one, two = write(tmp_path / "one.toml"), write(tmp_path / "two.toml")
     with refused(str(one), str(two), "threads"):
         read_files([one, two])
-
-
-def test_names_and_globs_choose_in_the_catalogues_order(tmp_path):
-    definitions = [
-        read_file(write(tmp_path / f"{name}.toml", top={"name": f'"{name}"'}))
-        for name in ("x2-lock", "x3-pairs", "x4-ring")
-    ]
-
-    def chosen(*names):
-        return [definition.name for definition in select(names, definitions)]
-
-    assert chosen("all") == ["x2-lock", "x3-pairs", "x4-ring"]
-    assert chosen("x4-ring", "x[23]*") == ["x2-lock", "x3-pairs", "x4-ring"]
-    with refused("'x3-pair'", remedy="Did you mean x3-pairs?") as caught:
-        chosen("x3-pair")
-    assert experiments.SHOW_ALL in caught.value.remedy
 
 
 def test_where_a_program_is(tmp_path, monkeypatch):
@@ -261,7 +230,7 @@ def test_what_a_file_names_but_is_not_installed_is_left_out_with_a_note():
 def test_a_file_says_at_which_points_causes_are_counted(at, points):
     assert plan_of(definition(causes=at)).causes_points == points
     assert plan_of(definition(causes=at), with_causes=False).causes_points == []
-    executor = Programs()
+    executor = programs()
     found = only(run(definition(causes=at), executor=executor, observers=[Counting(executor)]))
     assert [(c.point, c.allocator) for c in found.causes] == list(itertools.product(points, NAMES))
 
@@ -269,10 +238,9 @@ def test_a_file_says_at_which_points_causes_are_counted(at, points):
 # --- the flow -------------------------------------------------------------------------------------
 
 
-def run(*definitions, executor=None, observers=(), reporter=None, **changes):
-    """Runs experiments in a simulated world."""
-    executor = executor or Programs()
-    return go_on(definitions or (definition(),), executor, observers, reporter, **changes)
+def run(*definitions, executor=None, observers=(), **changes):
+    executor = executor or programs()
+    return go_on(definitions or (definition(),), executor, observers, **changes)
 
 
 def only(outcome):
@@ -285,7 +253,7 @@ def measured(found):
 
 
 def test_rounds_arguments_and_the_time_limit_are_the_files():
-    executor = Programs()
+    executor = programs()
     found = only(run(executor=executor))
     assert found.stop.reason == "runs"
     seen = {(r.allocator.name, *r.command[1:]) for r in executor.requests}
@@ -299,7 +267,7 @@ def test_rounds_arguments_and_the_time_limit_are_the_files():
 
 def test_built_in_metrics_are_there_beside_the_printed_ones():
     live = prints(1.0, peak_bytes=30 * MIB, more=f"live_bytes: {20 * MIB}\nother: 3\n")
-    values = measured(only(run(single(), executor=Programs(lambda *_: live))))[0].values
+    values = measured(only(run(single(), executor=programs(lambda *_: live))))[0].values
     assert (values["seconds"], values[TIME], values[PEAK_MEMORY]) == (1.0, 1.5, 30 * MIB)
     assert values[PEAK_OVER_LIVE] == 1.5
     assert "other" not in values
@@ -312,22 +280,29 @@ def test_an_experiment_whose_reference_fails_costs_only_itself():
     def pick(_name, arguments):
         return Behaviour(exit_code=3) if arguments else prints(1.0)
 
-    outcome = run(definition("bad"), single("good"), executor=Programs(pick))
+    outcome = run(definition("bad"), single("good"), executor=programs(pick))
     assert [each.subject for each in outcome.results.parts] == ["good"]
     assert "glibc at threads=1: exit 3" in outcome.error.message
 
 
-def test_findings_are_those_that_the_file_asks_for():
-    def pick(name, arguments):
-        return prints((3.0 if name == "other" else 1.0) / int(arguments[1]))
+def test_findings_are_those_that_the_file_asks_for_and_more_may_be_better():
+    metric = MetricSpec("seconds", "speed", "number", True, higher_is_better=True)
 
-    questions = [
+    def pick(name, _arguments):
+        return prints(3.0 if name == "other" else 1.0)
+
+    asks = definition(metrics=[metric], rounds=6, analyses=[
         asked("pair", first="tsmalloc", second="other"),
         asked("fit", parameter="threads", law="amdahl"),
-    ]
-    found = only(run(definition(analyses=questions), executor=Programs(pick)))
-    assert found.findings[0].verdict == "tsmalloc is better"
-    assert found.findings[0].estimates["ratio at threads=1"].value == pytest.approx(1 / 3)
+    ])  # fmt: skip
+    found = run(asks, executor=programs(pick)).results
+    first, _ = found.parts[0].findings
+    assert first.verdict == "other is better"
+    assert first.estimates["ratio at threads=1"].value == pytest.approx(1 / 3)
+    coloured = texts.report(found, 100, True)
+    line = next(each for each in coloured.splitlines() if each.startswith("other"))
+    assert line.count("\x1b[32m3 >") == 3
+    assert "medians (higher is better)" in coloured
 
 
 # --- causes ---------------------------------------------------------------------------------------
@@ -337,49 +312,26 @@ def test_causes_come_after_the_rounds_once_for_each_cell_that_ran():
     def pick(name, _arguments):
         return Behaviour(exit_code=1) if name == "other" else prints(1.0)
 
-    executor = Programs(pick)
+    executor = programs(pick)
     counting = Counting(executor, frees=2.0)
     found = only(run(single(), executor=executor, observers=[counting]))
     assert [(c.allocator, c.counts) for c in found.causes] == [
         ("tsmalloc", {"frees": 2.0}),
         ("glibc", {"frees": 2.0}),
     ]
-    request = counting.requests[0]
-    assert request.timeout_seconds == max(causes.MIN_TIMEOUT_SECONDS, 1.5 * causes.TIMEOUT_FACTOR)
-    counting = Counting(executor)
-    run(single(), executor=executor, observers=[counting], with_causes=False)
-    assert counting.requests == []
+    patience = max(causes.MIN_TIMEOUT_SECONDS, 1.5 * causes.TIMEOUT_FACTOR)
+    assert counting.requests[0].timeout_seconds == patience
 
 
-def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note(tmp_path):
+def test_of_a_count_that_two_know_the_later_holds_and_what_fails_is_a_note():
     def broken(*_):
         raise UserError("the tool syscalls is not built.", "Build it.")
 
-    executor = Programs()
+    executor = programs()
     observers = [Counting(executor, frees=1.0, a=2.0), broken, Counting(executor, frees=3.0)]
-    found = causes.count(run_one(executor), 4, tmp_path, observers)
-    assert (found.point, found.counts) == (4, {"frees": 3.0, "a": 2.0})
+    found, *_ = only(run(single(), executor=executor, observers=observers)).causes
+    assert found.counts == {"frees": 3.0, "a": 2.0}
     assert found.notes == ["the tool syscalls is not built."]
-    assert list(tmp_path.iterdir()) == []
-
-
-def run_one(executor):
-    """A request of an experiment that ran."""
-    run(single(), executor=executor)
-    return executor.requests[0]
-
-
-def test_a_failing_program_is_no_count(monkeypatch, tmp_path):
-    request = run_one(Programs())
-    failed = SimpleNamespace(failed=True, failure_text=lambda: "exit 9")
-    monkeypatch.setattr(causes.strace, "count", lambda *_: (failed, {}))
-    found = causes.count(request, 0, tmp_path, [causes.system_calls])
-    assert found.counts == {}
-    (note,) = found.notes
-    assert "exit 9" in note
-    # Other allocators' libraries have no internal counters.
-    glibc = replace(request, allocator=World.allocator("glibc"))
-    assert causes.inside(glibc, tmp_path) == ({}, [])
 
 
 # --- how it ends ----------------------------------------------------------------------------------
@@ -397,14 +349,6 @@ def test_a_budget_is_shared_and_leaves_three_rounds():
     assert [each.analysis.rounds for each in found.parts] == [2]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), UserError("measure failed.")])
-def test_what_ends_it_before_the_first_run_leaves_no_results(error):
-    executor = Programs()
-    executor.interrupt_at_run, executor.error = 0, error
-    with pytest.raises(type(error)):
-        run(executor=executor)
-
-
 def test_an_interrupt_while_counting_keeps_what_was_timed():
     class Interrupted(Counting):
         def __call__(self, request, folder):
@@ -412,7 +356,7 @@ def test_an_interrupt_while_counting_keeps_what_was_timed():
                 raise KeyboardInterrupt
             return super().__call__(request, folder)
 
-    executor = Programs()
+    executor = programs()
     outcome = run(executor=executor, observers=[Interrupted(executor)])
     assert outcome.results.stop.reason == "interrupted"
     assert len(measured(only(outcome))) == 36
@@ -456,14 +400,127 @@ def test_markdown_has_tables_reported_ones_and_the_machine():
     assert re.search(r"(?m)^\| glibc 1.0 +\|", markdown)
 
 
-def test_where_higher_is_better_more_is_green():
-    metric = MetricSpec("seconds", "speed", "number", True, higher_is_better=True)
+# --- the shipped experiments ----------------------------------------------------------------------
 
-    def pick(name, _arguments):
-        return prints(3.0 if name == "other" else 1.0)
 
-    found = run(definition(metrics=[metric], rounds=6), executor=Programs(pick)).results
-    coloured = texts.report(found, 100, True)
-    line = next(each for each in coloured.splitlines() if each.startswith("other"))
-    assert line.count("\x1b[32m3 >") == 3
-    assert "medians (higher is better)" in coloured
+ROOT = paths.repository_root()
+SHIPPED = experiments.read_files(sorted(experiments.default_folder().glob("*.toml")))
+SHIPPED_NAMES = [each.name for each in SHIPPED]
+BUILT_IN_NAMES = {*experiments.ALIASES, *(spec.key for spec in experiments.OURS)} - {
+    *experiments.ALIASES.values()
+}
+REPORTED_EXPERIMENTS = {
+    *("x2-lock", "x3-churn-pairs", "x4-producer-consumer"),
+    *("x5-threads", "x6-iterations", "x7-fragmentation"),
+}
+each = pytest.mark.parametrize("definition", SHIPPED, ids=SHIPPED_NAMES)
+
+
+def reference():
+    return (ROOT / "docs" / "formats" / "experiment.md").read_text(encoding="utf-8")
+
+
+def documented(heading):
+    """The names in the first columns of the tables under a heading of the reference."""
+    part = re.split(r"^#+ ", reference().split(f"## {heading}\n", 1)[1], flags=re.MULTILINE)[0]
+    rows = re.findall(r"(?m)^\| (`.*?) \|", part)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_the_reports_experiments_and_three_more_are_shipped():
+    assert set(SHIPPED_NAMES) == REPORTED_EXPERIMENTS | {"search-cost", "blow-up", "thread-churn"}
+    assert experiments.select(["all"], SHIPPED) == SHIPPED
+    with refused("'x3-churn-pair'", remedy=experiments.SHOW_ALL):
+        experiments.select(["x3-churn-pair"], SHIPPED)
+
+
+@each
+def test_what_a_reader_needs_is_there_and_its_parts_fit_together(definition):
+    assert definition.question.endswith("?")
+    assert definition.source
+    assert definition.answers
+    assert definition.analyses
+    assert bool(definition.reported) == (definition.name in REPORTED_EXPERIMENTS)
+    assert all(table.rows for table in definition.reported)
+    parameters = {parameter.name for parameter in definition.parameters}
+    for analysis in definition.analyses:
+        if analysis.kind == "fit":
+            assert analysis.parameter in parameters
+        if analysis.kind == "pair":
+            pair = {analysis.options["first"], analysis.options["second"]}
+            assert pair <= {*own_names(), "glibc", "tcmalloc"}
+
+
+@each
+def test_the_program_is_built_and_all_take_part(definition):
+    lists = (ROOT / "bench" / "CMakeLists.txt").read_text(encoding="utf-8")
+    programs = re.search(r"set\(experiment_programs ([^)]*)\)", lists)
+    built = {
+        "bench-" + source.split("/")[-1].replace("_", "-") for source in programs[1].split()
+    } | {"thread_test_measurement"}
+    assert definition.program in built
+    assert {"tsmalloc", "system"} <= set(definition.allocators)
+    for selector in definition.allocators:
+        pattern = re.compile(selector.replace("*", ".*"))
+        assert selector in GROUPS or any(pattern.fullmatch(name) for name in own_names())
+
+
+@each
+def test_metrics_are_printed_or_counted(definition):
+    # Reading the file checks that a metric is defined; this test, that every defined one is
+    # measured.
+    counts = documented("Counts")
+    for analysis in definition.analyses:
+        assert set(analysis.options.get("show", [])) <= counts
+    sources = [
+        *(ROOT / "bench" / "experiments").glob("*.cpp"),
+        *(ROOT / "bench" / "workloads").glob("*.*"),
+        ROOT / "tests" / "programs" / "measurement.h",
+    ]
+    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    for metric in definition.metrics:
+        if metric.key != PEAK_OVER_LIVE:
+            assert re.search(rf'["\\n]{metric.key}[":]', text), metric.key
+
+
+def test_what_files_and_analyses_may_say_is_documented():
+    part = reference().split("## Analyses\n", 1)[1].split("\n## ", 1)[0]
+    for kind, options in experiments.OPTIONS.items():
+        row = re.search(rf"^\| `{kind}` .*$", part, flags=re.MULTILINE)
+        assert {name for name in options if f"`{name}`" not in row[0]} == set()
+    assert documented("Metrics") == BUILT_IN_NAMES
+    table = (ROOT / "src" / "libc" / "counters.cpp").read_text(encoding="utf-8")
+    counted = set(re.findall(r'\{"(\w+)", [^}]*Event::', table))
+    assert len(counted) > 20
+    assert counted <= documented("Counts")
+    tables = ("parameter", "metric", "analysis", "reported")
+    keys = {f"[[{key}]]" if key in tables else key for key in experiments.KEYS}
+    part = reference().split("## The file\n", 1)[1].split("\n## ", 1)[0]
+    assert {key for key in keys if f"`{key}`" not in part} == set()
+
+
+def test_figures_of_the_reports_are_as_they_were_printed():
+    """One figure of each report, to catch typing errors."""
+    figures = {
+        (definition.name, table.report): [value for row in table.rows for value in row]
+        for definition in SHIPPED
+        for table in definition.reported
+    }
+    assert 0.7064 in figures["x2-lock", "A"]
+    assert 48729536 in figures["x2-lock", "B"]
+    assert 41942160 in figures["x2-lock", "C"]
+    assert 20.501 in figures["x3-churn-pairs", "D, 2014"]
+    assert 53653 in figures["x4-producer-consumer", "D, 2014"]
+    assert 0.83 in figures["x5-threads", "E"]
+    assert 23.7 in figures["x6-iterations", "E"]
+    assert 71849 in figures["x7-fragmentation", "E"]
+
+
+def test_the_example_of_the_guide_is_an_experiment(tmp_path):
+    guide = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    example = re.search(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
+    file = tmp_path / "mine.toml"
+    file.write_text(example[1], encoding="utf-8")
+    definition = experiments.read_file(file)
+    assert len(points_of(definition.parameters)) == 3
+    assert '"x" x 10 for' in filled(definition.arguments[1], {"length": 10})

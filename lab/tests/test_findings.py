@@ -34,8 +34,13 @@ def covers(estimate, truth, width=0.1):
     return estimate.low <= truth <= estimate.high and estimate.high - estimate.low <= width * truth
 
 
-def constant(**seconds):
-    return made_up([], list(seconds), lambda name, _: {"seconds": seconds[name]})
+def constant(seconds, parameters=(), **more):
+    truth = {name: {"seconds": value} for name, value in seconds.items()}
+    return made_up(list(parameters), list(seconds), lambda name, _: truth[name], **more)
+
+
+def alike(*names, parameters=(THREADS,), **more):
+    return constant(dict.fromkeys(names, 1.0), parameters, **more)
 
 
 def crossing(name, point):
@@ -50,14 +55,11 @@ def crashes_with_eight(name, point):
     return {"seconds": 2.0 if name == "glibc" else 1.0}
 
 
-# --- pair -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("first", "verdict"), [(0.5, "a is better"), (1.9, "b is better"), (0.992, "unresolved")]
 )
 def test_a_pair_is_decided_by_its_ratio(first, verdict):
-    finding = only(constant(a=first, b=1.0), asked("pair", first="a", second="b"))
+    finding = only(constant({"a": first, "b": 1.0}), asked("pair", first="a", second="b"))
     assert finding.verdict == verdict
     assert covers(finding.estimates["ratio"], first)
     assert "a to b" in finding.text
@@ -65,14 +67,13 @@ def test_a_pair_is_decided_by_its_ratio(first, verdict):
 
 
 def test_a_pair_may_be_equal_better_when_higher_or_not_there():
-    question = asked("pair", first="a", second="b")
-    made = made_up([], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, noise=0.0005)
-    assert only(made, question).verdict == "equal"
-    made = made_up(
-        [], ["a", "b"], lambda name, _: {"rate": 300.0 if name == "a" else 100.0}, [RATE]
-    )
+    equal = alike("a", "b", parameters=(), noise=0.0005)
+    assert only(equal, asked("pair", first="a", second="b")).verdict == "equal"
+    rates = {"a": {"rate": 300.0}, "b": {"rate": 100.0}}
+    made = made_up([], ["a", "b"], lambda name, _: rates[name], [RATE])
     assert only(made, asked("pair", "rate", first="a", second="b")).verdict == "a is better"
-    finding = only(constant(a=1.0, b=1.0), asked("pair", first="a", second="gone"))
+    assert only(made, asked("order", "rate")).verdict == "a leads"
+    finding = only(equal, asked("pair", first="a", second="gone"))
     assert (finding.verdict, "gone" in finding.text) == ("inconclusive", True)
 
 
@@ -86,7 +87,7 @@ def test_a_pair_may_depend_on_the_point():
 
 def test_a_difference_within_the_references_own_noise_is_none():
     """Two rounds of the reference that differ by 30% hide a difference of 10%."""
-    made = made_up([], ["glibc", "a"], lambda n, _: {"seconds": 1.0 if n == "glibc" else 1.1})
+    made = constant({"glibc": 1.0, "a": 1.1})
     question = asked("pair", first="a", second="glibc")
     assert only(made, question).verdict == "glibc is better"
     noisy = {**made.analysis.noise_floors, "seconds": 0.3}
@@ -96,26 +97,20 @@ def test_a_difference_within_the_references_own_noise_is_none():
 
 def test_the_counts_that_were_asked_for_stand_beside_a_pair():
     counts = {"a": {"lock_waits": 90000.0, "reused_bytes": 4096.0}, "b": {"lock_waits": 5.0}}
-    causes = [Causes(3, name, own, []) for name, own in counts.items()]
-    made = made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}, causes=causes)
+    made = alike("a", "b", causes=[Causes(3, name, own, []) for name, own in counts.items()])
     shown = ["lock_waits", "reused_bytes", "unknown"]
     finding = only(made, asked("pair", first="a", second="b", show=shown))
     assert "threads=8: lock waits 90.0k to 5" in finding.text
 
 
-# --- order ----------------------------------------------------------------------------------------
-
-
 def test_a_leader_with_those_not_told_apart_and_the_losers():
     seconds = {"tsmalloc": 0.9, "mimalloc": 0.902, "jemalloc": 1.4, "glibc": 2.0, "lock": 20.0}
-    finding = only(constant(**seconds), asked("order"))
+    finding = only(constant(seconds), asked("order"))
     assert finding.verdict == "tsmalloc leads, not distinguishable from 1"
     assert "tsmalloc ~ mimalloc < jemalloc < glibc < lock" in finding.text
     assert covers(finding.estimates["glibc to tsmalloc"], 2.0 / 0.9)
-    assert only(constant(a=1.0, b=2.0), asked("order")).verdict == "a leads"
-    assert only(constant(a=1.0, b=1.0), asked("order")).verdict == "no single winner"
-    higher = made_up([], ["a", "b"], lambda n, _: {"rate": 1.0 if n == "a" else 2.0}, [RATE])
-    assert only(higher, asked("order", "rate")).verdict == "b leads"
+    assert only(constant({"a": 1.0, "b": 2.0}), asked("order")).verdict == "a leads"
+    assert only(alike("a", "b", parameters=()), asked("order")).verdict == "no single winner"
 
 
 def test_the_winner_changes_only_if_both_are_shown():
@@ -123,22 +118,25 @@ def test_the_winner_changes_only_if_both_are_shown():
     assert finding.verdict == "the winner changes"
     assert re.search("glibc < tcmalloc at threads=1; tcmalloc < glibc at .*threads=8", finding.text)
     assert re.search("glibc .* tcmalloc at threads=1, .* threads=8", finding.text)
-    quiet = made_up([THREADS], ["glibc", "tcmalloc"], lambda _n, _p: {"seconds": 1.0})
-    assert only(quiet, asked("order")).verdict == "no single winner; no change of order shown"
+    quiet = only(alike("glibc", "tcmalloc"), asked("order"))
+    assert quiet.verdict == "no single winner; no change of order shown"
 
 
 def test_the_order_behind_a_winner_may_change_or_stay():
-    steady = {"a": 1.0, "b": 1.2, "c": 1.5}
-
     def changing(name, point):
-        return {"seconds": 0.1 if name == "best" else crossing(name, point)["seconds"]}
+        return {"seconds": 0.1} if name == "best" else crossing(name, point)
 
     made = made_up([THREADS], ["best", "glibc", "tcmalloc"], changing)
     assert only(made, asked("order")).verdict == "best leads everywhere; the order changes"
-    made = made_up([THREADS], list(steady), lambda name, _: {"seconds": steady[name]})
-    finding = only(made, asked("order", allocators=["a", "b"]))
+    steady = constant({"a": 1.0, "b": 1.2, "c": 1.5}, [THREADS])
+    finding = only(steady, asked("order", allocators=["a", "b"]))
     assert finding.verdict == "a leads everywhere; the same order"
     assert "a < b everywhere" in finding.text
+    # Of many allocators, the first group is told.
+    many = {f"a{number}": 1.0 + number for number in range(12)}
+    finding = only(constant(many, [THREADS]), asked("order"))
+    assert finding.verdict == "a0 leads everywhere; the same order"
+    assert ("a0 everywhere" in finding.text, "a1" in finding.text) == (True, False)
 
 
 def test_a_change_over_one_parameter_is_none_over_the_other():
@@ -156,26 +154,13 @@ def test_a_point_where_the_other_failed_is_no_victory():
     assert "failed: glibc" in finding.text
 
 
-def test_of_many_allocators_the_first_group_is_told():
-    seconds = {f"a{number}": 1.0 + number for number in range(12)}
-    made = made_up([THREADS], list(seconds), lambda name, _: {"seconds": seconds[name]})
-    finding = only(made, asked("order"))
-    assert finding.verdict == "a0 leads everywhere; the same order"
-    assert ("a0 everywhere" in finding.text, "a1" in finding.text) == (True, False)
-
-
 def test_equal_allocators_seldom_have_a_winner():
-    """In 100 sweeps of ten equal allocators over four points, any claimed change is false."""
+    """In 25 sweeps of ten equal allocators over four points, any claimed change is false."""
     claims = 0
     for seed in range(25):
-        names = [f"a{number}" for number in range(10)]
-        made = made_up([THREADS], names, lambda _n, _p: {"seconds": 1.0}, noise=0.03, seed=seed)
-        verdict = only(made, asked("order")).verdict
-        claims += "winner changes" in verdict or "order changes" in verdict
+        made = alike(*(f"a{number}" for number in range(10)), noise=0.03, seed=seed)
+        claims += bool(re.search("(winner|order) changes", only(made, asked("order")).verdict))
     assert claims <= 1
-
-
-# --- fit ------------------------------------------------------------------------------------------
 
 
 def test_the_serial_fraction_and_deviations_from_the_law():
@@ -197,11 +182,11 @@ def test_the_serial_fraction_and_deviations_from_the_law():
 
 def test_linear_growth_confirmed_and_refuted():
     powers = {"tree": 1.02, "list": 1.46}
-    made = made_up(
-        [ITERATIONS],
-        list(powers),
-        lambda name, p: {"seconds": 0.01 * p["iterations"] ** powers[name]},
-    )
+
+    def truth(name, point):
+        return {"seconds": 0.01 * point["iterations"] ** powers[name]}
+
+    made = made_up([ITERATIONS], list(powers), truth)
     finding = only(made, asked("fit", parameter="iterations", expected="linear"))
     assert finding.verdict == "refuted for 1 of 2"
     assert "tree 1.0" in finding.text
@@ -213,10 +198,7 @@ def test_linear_growth_confirmed_and_refuted():
 def test_each_curve_is_fitted_by_itself_over_the_first_numeric_parameter():
     made = made_up([SHAPE, ITERATIONS], ["a"], lambda _n, p: {"seconds": 0.01 * p["iterations"]})
     finding = only(made, asked("fit", expected="linear"))
-    assert set(finding.estimates) == {
-        "exponent of a (shape=series)",
-        "exponent of a (shape=mixed)",
-    }
+    assert set(finding.estimates) == {f"exponent of a (shape={s})" for s in SHAPE.values}
     assert only(made, asked("fit")).verdict == "measured"
 
 
@@ -230,9 +212,6 @@ def test_a_limit_names_what_is_shown_to_rise_above_it(limit, told):
     assert f" Above {limit:g}: {told}" in text
 
 
-# --- all together ---------------------------------------------------------------------------------
-
-
 def test_a_part_of_the_sweep_is_named_once():
     made = made_up([SHAPE, THREADS], ["glibc", "tcmalloc"], crossing)
     finding = only(made, asked("order", at={"shape": "mixed"}))
@@ -242,14 +221,10 @@ def test_a_part_of_the_sweep_is_named_once():
 
 @pytest.mark.parametrize("kind", ["pair", "order", "fit"])
 def test_what_was_not_measured_is_said(kind):
-    question = asked(kind, "free_blocks", first="a", second="b")
-    finding = only(made_up([THREADS], ["a", "b"], lambda _n, _p: {"seconds": 1.0}), question)
+    finding = only(alike("a", "b"), asked(kind, "free_blocks", first="a", second="b"))
     assert (finding.verdict, "free blocks" in finding.text) == ("inconclusive", True)
-
-
-def test_a_fit_needs_a_parameter_with_numbers():
-    made = made_up([SHAPE], ["a", "b"], lambda _n, _p: {"seconds": 1.0})
-    assert only(made, asked("fit")).verdict == "inconclusive"
+    # A fit needs a parameter with numbers.
+    assert only(alike("a", "b", parameters=[SHAPE]), asked("fit")).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +252,7 @@ VALUES = st.one_of(st.sampled_from([0.0, 1.0, 1.0, -1.0, 1e-300, 1e300]), st.flo
 @given(st.data(), st.sampled_from([None, 1, 8]))
 def test_odd_data_are_told_and_do_not_crash(data, processors):
     swept = data.draw(st.sampled_from([[], [THREADS], [THREADS, SHAPE], [SHAPE]]))
-    made = made_up(swept, ["glibc", "a", "b"], lambda _n, _p: {"seconds": 1.0}, rounds=1)
+    made = alike("glibc", "a", "b", parameters=swept, rounds=1)
     samples = [
         sample(name, number, point, values, CRASH if data.draw(st.integers(0, 9)) == 0 else None)
         for point in range(len(made.points) or 1)

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import scipy.optimize
 from experiment_fixtures import amdahl_seconds, noisy_logs
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tsmlab import fits
 from tsmlab.results import Estimate
@@ -23,19 +21,10 @@ def test_a_table_has_the_rounds_that_all_have():
     assert fits.table_of([{1: 1.0}, {2: 1.0}]).shape == (0, 2)
 
 
-# --- Amdahl's law ---------------------------------------------------------------------------------
-
-
 def fitted(serial, processors=8, rounds=5, noise=0.0, seed=1):
     time = amdahl_seconds(serial, processors or 1000)
     logs = np.array(noisy_logs(list(map(time, THREADS)), rounds, noise, seed))
     return fits.amdahl(THREADS, logs, processors)
-
-
-@given(st.floats(0.0, 1.0), st.sampled_from([2, 4, 8, None]))
-def test_a_curve_without_noise_gives_its_serial_fraction(serial, processors):
-    found = fitted(serial, processors)
-    assert found.serial.value == pytest.approx(serial, abs=1e-6)
 
 
 def test_the_fit_is_scipys_least_squares():
@@ -46,18 +35,25 @@ def test_the_fit_is_scipys_least_squares():
         return x[0] + np.log(x[1] + (1.0 - x[1]) / threads) - logs[0]
 
     expected = scipy.optimize.least_squares(rest, [0.0, 0.5]).x[1]
-    found = fits.amdahl(THREADS, logs, 8)
-    assert found.serial.value == pytest.approx(expected, abs=1e-6)
+    assert fits.amdahl(THREADS, logs, 8).serial.value == pytest.approx(expected, abs=1e-6)
+    for processors in (2, 4, 8, None):  # without noise, the truth
+        for serial in (0.0, 0.2, 1.0):
+            assert fitted(serial, processors).serial.value == pytest.approx(serial, abs=1e-6)
+
+
+def coverage(estimate, truth):
+    """The share of 200 simulations whose interval holds the truth; estimate(seed) makes one."""
+    found = map(estimate, range(200))
+    return sum(each.low <= truth <= each.high for each in found) / 200
 
 
 @pytest.mark.parametrize("rounds", [4, 12])
 @pytest.mark.parametrize("serial", [0.1, 0.6])
 def test_the_interval_covers_the_serial_fraction(serial, rounds):
-    hits = 0
-    for seed in range(200):
-        interval = fitted(serial, rounds=rounds, noise=0.03, seed=seed).serial
-        hits += interval.low <= serial <= interval.high
-    assert 0.90 * 200 <= hits <= 0.99 * 200
+    def estimate(seed):
+        return fitted(serial, rounds=rounds, noise=0.03, seed=seed).serial
+
+    assert 0.90 <= coverage(estimate, serial) <= 0.99
 
 
 def test_beyond_the_processors_the_law_is_flat_and_one_round_has_no_interval():
@@ -82,21 +78,13 @@ def test_what_cannot_be_fitted(threads, processors):
     assert fits.amdahl([1.0, 2.0], np.zeros((0, 2)), 2) is None
 
 
-def test_the_first_departure_is_found_with_its_size():
+def test_the_first_departure_is_found_with_its_size_and_noise_is_seldom_one():
     truth = [amdahl_seconds(0.3, 2)(n) * (1.4 if n >= 4 else 1.0) for n in THREADS]
-    logs = np.array(noisy_logs(truth, 6, 0.01, 3))
-    found = fits.amdahl(THREADS, logs, 2)
-    threads, ratio = found.left
+    threads, ratio = fits.amdahl(THREADS, np.array(noisy_logs(truth, 6, 0.01, 3)), 2).left
     assert threads == 4.0
     assert ratio.value == pytest.approx(1.4, rel=0.03)
-
-
-def test_noise_alone_seldom_leaves_the_law():
     left = [fitted(0.3, processors=2, noise=0.05, seed=seed).left for seed in range(200)]
     assert sum(each is not None for each in left) <= 0.08 * 200
-
-
-# --- growth ---------------------------------------------------------------------------------------
 
 
 def grown(truth, xs=SIZES, rounds=5, noise=0.01, seed=1):
@@ -118,11 +106,10 @@ def test_the_exponent_is_numpys_least_squares():
 
 @pytest.mark.parametrize("rounds", [4, 12])
 def test_the_interval_covers_the_exponent(rounds):
-    hits = 0
-    for seed in range(200):
-        exponent = grown(lambda x: x**1.2, rounds=rounds, noise=0.05, seed=seed).exponent
-        hits += exponent.low <= 1.2 <= exponent.high
-    assert 0.90 * 200 <= hits <= 0.99 * 200
+    def estimate(seed):
+        return grown(lambda x: x**1.2, rounds=rounds, noise=0.05, seed=seed).exponent
+
+    assert 0.90 <= coverage(estimate, 1.2) <= 0.99
 
 
 @pytest.mark.parametrize(
@@ -155,19 +142,14 @@ def test_a_logarithm_is_told_from_a_power(truth, verdict):
 
 
 def test_a_power_in_noise_is_never_called_logarithmic():
-    called = [
-        fits.judge_growth(grown(lambda x: x**0.3, noise=0.05, seed=seed), "logarithmic", 0.1)
-        for seed in range(100)
-    ]
-    assert called.count("confirmed") == 0
+    for seed in range(100):
+        found = grown(lambda x: x**0.3, noise=0.05, seed=seed)
+        assert fits.judge_growth(found, "logarithmic", 0.1) != "confirmed"
 
 
-def test_the_fitted_logarithm_is_the_truth_where_that_is_one():
+def test_the_fitted_logarithm_is_the_truth_and_two_points_cannot_tell_it():
     found = grown(lambda x: 2.0 + 3.0 * math.log(x), noise=0.0)
     assert found.logarithm == pytest.approx([2.0 + 3.0 * math.log(x) for x in SIZES])
-
-
-def test_two_points_cannot_tell_a_logarithm_and_one_is_no_growth():
     found = grown(lambda x: 1.0 + math.log(x), xs=[10.0, 100.0])
     assert found.log_better is None
     assert fits.judge_growth(found, "logarithmic", 0.1) == "unresolved"

@@ -1,9 +1,13 @@
-"""The gate on simulated programs: verdicts by intervals, and its files."""
+"""The gate on simulated programs: verdicts by intervals, and its files; and `tsmalloc gate` and
+`compare --deterministic` at the command line, with real tools.
+"""
 
 import json
 import math
 import random
+import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +17,7 @@ from conftest import Behaviour, SimulatedExecutor, World
 from refusals import mentions, refused
 
 from tsmlab import gate_text, records, stats, texts
+from tsmlab.counting import Counters
 from tsmlab.gate import Options, Side, check_machine, gate, judge, read_baseline, verdict_of
 from tsmlab.journal import NullJournal
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME
@@ -22,39 +27,26 @@ from tsmlab.stats import RatioEstimate
 from tsmlab.study import Study, from_json
 
 MIB = 1 << 20
-LIMITS = {TIME: 0.02, PEAK_MEMORY: 0.03}
 OLD, NEW = ("./old", "-x"), ("./new", "-x")
 
 
-class Programs:
-    """An executor that knows programs by their names, under any allocator."""
-
-    def __init__(self, seed=1, **programs):
-        self.inner = SimulatedExecutor(programs, seed=seed)
-        self.seen: list[tuple[str, str]] = []
-
-    def run(self, request):
-        name = Path(request.command[0]).name
-        self.seen.append((name, request.allocator.name))
-        return self.inner.run(replace(request, allocator=World.allocator(name)))
-
-
-def judged(new, old=None, seed=1, before=None, **changes):
-    """old: a baseline in the same rounds."""
-    executor = Programs(seed, new=new, **({} if old is None else {"old": old}))
+def judged(new, old=None, seed=1, before=None, rule=None):
+    programs = {"new": new, "old": old}
+    executor = SimulatedExecutor(lambda r: programs[Path(r.command[0]).name], seed=seed)
     glibc = World.allocator("glibc")
     paired = StopRule(min_rounds=5, max_rounds=40, time_budget_seconds=1e9)
-    plain = {"limits": LIMITS, "metrics": BUILT_IN, "seed": 7}
-    plain |= {"rule": paired if old else StopRule(runs=10)}
     options = Options(
         candidate=Side(NEW, glibc),
         baseline=None if old is None else Side(OLD, glibc),
         before=before,
-        **(plain | changes),
+        limits={TIME: 0.02, PEAK_MEMORY: 0.03},
+        metrics=BUILT_IN,
+        seed=7,
+        rule=rule or (paired if old else StopRule(runs=10)),
     )
-    outcome = gate(options, executor, SilentReporter(), NullJournal(executor.inner.clock))
+    outcome = gate(options, executor, SilentReporter(), NullJournal(executor.clock))
     assert outcome.error is None
-    assert {name for _, name in executor.seen} == {"glibc"}
+    assert {request.allocator.name for request in executor.requests} == {"glibc"}
     return outcome.results
 
 
@@ -64,9 +56,6 @@ def row(results, metric=TIME):
 
 def verdict_of_all(results):
     return verdict_of(results.gate, results.failed_rows)
-
-
-# --- verdicts -------------------------------------------------------------------------------------
 
 
 def ratio(value, low, high, pairs=10):
@@ -88,50 +77,39 @@ def ratio(value, low, high, pairs=10):
 def test_the_whole_interval_decides(estimate, floor, verdict):
     assert judge(estimate, 0.02, floor)[0] == verdict
     assert judge(estimate, None, floor) == ("measured", None)
-
-
-def test_what_a_name_or_a_page_makes_is_no_regression():
+    # The length of a name, or a page, may make a difference of one in a million.
     assert judge(ratio(1.0000004, 1.0000004, 1.0000004), 0.0)[0] == "pass"
     assert judge(ratio(1.001, 1.001, 1.001), 0.0)[0] == "regression"
 
 
-def rounds_more(quantile, narrower):
-    """How many rounds after ten, found by trying each number."""
+@pytest.mark.parametrize(
+    ("center", "reach", "quantile", "narrower"),
+    [(1.00, 1.02**2, 0.975, 2.0), (1.04, 1.04 / 1.02, 0.9975, 1.0)],
+)
+def test_how_many_rounds_would_tell(center, reach, quantile, narrower):
+    """Student's interval must become half as wide; or stay as wide, at the stricter level."""
     now = scipy.stats.t.ppf(0.975, 9) / math.sqrt(10)
-    return next(
+    more = next(
         rounds - 10
         for rounds in range(11, 1000)
         if scipy.stats.t.ppf(quantile, rounds - 1) / math.sqrt(rounds) <= now / narrower
     )
-
-
-def test_how_many_rounds_would_tell():
-    """Student's interval must become half as wide; or stay as wide, at the stricter level."""
-    half = 2.0 * math.log(1.02 / 1.00)
-    wide = ratio(1.00, 1.00 / math.exp(half), 1.00 * math.exp(half))
-    assert judge(wide, 0.02) == ("unresolved", rounds_more(0.975, 2.0))
-    half = math.log(1.04 / 1.02)
-    wide = ratio(1.04, 1.04 / math.exp(half), 1.04 * math.exp(half))
-    assert judge(wide, 0.02) == ("unresolved", rounds_more(0.9975, 1.0))
+    assert judge(ratio(center, center / reach, center * reach), 0.02) == ("unresolved", more)
     assert judge(ratio(1.0200001, 0.5, 2.0), 0.02) == ("unresolved", None)
 
 
-def test_a_program_against_itself_is_no_regression():
-    same = Behaviour(noise=0.01)
-    for seed in range(20):
-        results = judged(same, same, seed)
-        assert verdict_of_all(results) in ("pass", "unresolved")
-
-
-@pytest.mark.parametrize(("more", "verdict"), [(0.002, "pass"), (0.05, "regression")])
-def test_more_work_is_found(more, verdict):
+@pytest.mark.parametrize(
+    ("more", "expected", "least"),
+    [(0.002, {"pass"}, 9), (0.05, {"regression"}, 9), (0.0, {"pass", "unresolved"}, 10)],
+)
+def test_more_work_is_found_and_the_same_is_no_regression(more, expected, least):
     found = []
     for seed in range(10):
-        old = Behaviour(noise=0.004)
+        old = Behaviour(noise=0.004 if more else 0.01)
         results = judged(replace(old, seconds=old.seconds * (1.0 + more)), old, seed)
-        assert results.comparison.stop.reason == "resolved"
-        found.append(verdict_of_all(results))
-    assert found.count(verdict) >= 9
+        assert not more or results.comparison.stop.reason == "resolved"
+        found.append(verdict_of_all(results) in expected)
+    assert sum(found) >= least
 
 
 def test_more_memory_is_found_and_time_is_not_blamed():
@@ -145,9 +123,9 @@ def test_a_failure_is_neither_a_pass_nor_a_regression():
     results = judged(Behaviour(signal=11), Behaviour())
     assert verdict_of_all(results) == "failed"
     assert "FAILED candidate: SIGSEGV" in texts.report(results, 120)
-
-
-# --- saved baselines ------------------------------------------------------------------------------
+    junit = ElementTree.fromstring(gate_text.junit(results))
+    assert junit.get("errors") == "1"
+    assert junit.find("testcase/error") is not None
 
 
 @pytest.mark.parametrize(
@@ -176,9 +154,9 @@ def test_a_baseline_from_a_file(tmp_path, seconds, verdict):
 def test_a_baseline_of_other_work_is_told(command, warned):
     before = replace(judged(Behaviour(), seed=2).comparison, command=command)
     results = judged(Behaviour(), seed=3, before=before)
-    found = [each for each in results.comparison.warnings if each.code == "other-baseline"]
+    found = [t.symptom for t in results.comparison.warnings if t.code == "other-baseline"]
     assert len(found) == warned
-    assert not found or command[0] in found[0].symptom
+    assert all(command[0] in symptom for symptom in found)
 
 
 def test_what_is_no_baseline_is_named(tmp_path):
@@ -225,9 +203,6 @@ def test_what_has_no_spread_or_one_round_has_no_false_interval():
     assert stats.unpaired_ratio([1.0], [1.0, 2.0]).low is None
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def regressed():
     old = Behaviour(noise=0.001)
@@ -251,9 +226,6 @@ def test_junit_has_a_test_for_each_metric(regressed):
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     cases = {case.get("name"): [child.tag for child in case] for case in suite}
     assert cases == {"runs": [], "peak memory": ["failure"], "time": ["skipped"]}
-    failed = ElementTree.fromstring(gate_text.junit(judged(Behaviour(signal=11), Behaviour())))
-    assert failed.get("errors") == "1"
-    assert failed.find("testcase/error") is not None
 
 
 def test_sarif_has_a_finding_for_each_regression(regressed):
@@ -267,3 +239,115 @@ def test_sarif_has_a_finding_for_each_regression(regressed):
         (place,) = found["locations"]
         assert place["physicalLocation"]["artifactLocation"]["uri"] == "new"
     assert json.loads(gate_text.sarif(judged(Behaviour(), Behaviour())))["runs"][0]["results"] == []
+
+
+# --- at the command line --------------------------------------------------------------------------
+
+
+COUNTERS = Counters.installed()
+needs_valgrind = pytest.mark.skipif(not COUNTERS.valgrind, reason="valgrind is not installed")
+
+
+def rows(text):
+    return {row["metric"]: row for row in json.loads(text)["gate"]["rows"]}
+
+
+def test_a_larger_program_is_a_regression_in_every_form(tsmalloc, work, tmp_path):
+    files = {name: tmp_path / f"gate.{name}" for name in ("json", "markdown", "junit", "sarif")}
+    exports = [word for name, file in files.items() for word in (f"--export-{name}", file)]
+    words = ("--max-time", "none", "-r", "5", "--against", f"{work} 2000", *exports)
+    done = tsmalloc("gate", *words, "--", work, "4000", status=3)
+    assert "REGRESSION peak memory: " in done.stdout
+    found = rows(files["json"].read_text())
+    assert found["peak_memory_bytes"]["verdict"] == "regression"
+    assert found["time_seconds"]["verdict"] == "measured"
+    assert "❌" in files["markdown"].read_text()
+    assert ElementTree.parse(files["junit"]).getroot().get("failures") == "1"
+    assert json.loads(files["sarif"].read_text())["runs"][0]["results"][0]["level"] == "error"
+    kept = list((tmp_path / "state").rglob(f"*-gate-{work.name}-*.json"))
+    assert len(kept) == 1
+    assert not list((tmp_path / "state").rglob("*.jsonl"))
+
+
+def test_a_baseline_is_made_and_judged_by(tsmalloc, work, tmp_path):
+    base = tmp_path / "base.json"
+    done = tsmalloc("gate", "-r", "6", "--export-json", base, "--", work, "2000")
+    assert "no baseline" in done.stdout
+    assert {row["verdict"] for row in rows(base.read_text()).values()} == {"measured"}
+    words = ("gate", "--baseline", base, "--max-time", "none", "--max-peak", "10%", "-r", "6", "--")
+    assert "PASS: " in tsmalloc(*words, work, "2000").stdout
+    tsmalloc(*words, work, "4000", status=3)
+    if COUNTERS.valgrind:
+        done = tsmalloc("gate", "--deterministic", "--baseline", base, "--", work, status=1)
+        assert "no data for instructions" in done.stderr
+    base.write_text(base.read_text().replace('"candidate"', '"other"'))
+    assert f"{base} is damaged" in tsmalloc(*words, work, "4000", status=1).stderr
+
+
+def test_what_cannot_be_judged_is_refused_beforehand(tsmalloc, build):
+    static = build("static.c", "int main(void) { return 0; }\n", "-static")
+    for words in (("-a", "tsmalloc"), ("--against-allocator", "tsmalloc")):
+        done = tsmalloc("gate", "-r", "3", *words, "--", static, status=1)
+        assert f"{static.name} " in done.stderr
+
+
+def test_why_there_is_no_verdict(tsmalloc, work):
+    words = ("gate", "--max-peak", "none", "--max-time", "none", "--against", str(work))
+    done = tsmalloc(*words, "-r", "2", "--", work)
+    assert "--max-peak, --max-time" in done.stdout
+    done = tsmalloc("gate", "--against", str(work), "-r", "1", "--", work)
+    assert "no interval" in done.stdout
+
+
+@needs_valgrind
+@pytest.mark.parametrize(("blocks", "verdict", "least"), [(10400, "regression", 1.01),
+                                                          (10000, "pass", 0.998)])  # fmt: skip
+def test_two_per_cent_more_instructions_are_found(tsmalloc, work, blocks, verdict, least):
+    words = ("--max-instructions", "1%", "--json", "--against", f"{work} 10000", "--", work, blocks)
+    done = tsmalloc("gate", "--deterministic", *words, status=3 if verdict == "regression" else 0)
+    found = rows(done.stdout)["instructions"]
+    assert found["verdict"] == verdict
+    assert least < found["ratio"]["ratio"] < least + (0.04 if verdict == "regression" else 0.004)
+
+
+@needs_valgrind
+def test_a_comparison_by_counts_ranks_by_instructions(tsmalloc, work):
+    words = ("--deterministic", "-a", "tsmalloc,glibc,lock-best", "--json", "-q", "--")
+    (data,) = json.loads(tsmalloc("compare", *words, work, "5000").stdout)["parts"]
+    assert data["analysis"]["primary_metric"] == "instructions"
+    assert data["analysis"]["rounds"] == 3
+    by_name = {row["allocator"]: row["metrics"] for row in data["analysis"]["rows"]}
+    for metrics in by_name.values():
+        assert metrics["instructions"]["median"] > 1e5
+        assert metrics["time_seconds"]["verdict"] is None
+    assert by_name["lock-best"]["instructions"]["verdict"] == "worse"
+    if COUNTERS.strace:
+        assert by_name["glibc"]["system_calls"]["median"] > 10
+    assert "noise-floor" not in {warning["code"] for warning in data["warnings"]}
+
+
+def test_without_the_tools_memory_is_judged_and_the_rest_is_said(tsmalloc, work, tmp_path):
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for tool in ("sh", "dpkg-query", "ldconfig", "true"):
+        if found := shutil.which(tool):
+            (bin_folder / tool).symlink_to(found)
+    gate = partial(tsmalloc, "gate", "--deterministic", PATH=str(bin_folder))
+    done = gate("--against", f"{work} 9", "--", work, "9")
+    assert "sudo apt install valgrind strace" in done.stderr
+    assert "instructions" not in done.stdout
+    done = gate("--max-instructions", "1", "--", work, "9", status=1)
+    assert "cannot be counted" in done.stderr
+
+
+def test_a_program_that_fails_is_no_verdict(tsmalloc, work):
+    for baseline, blocks, stream, told in (
+        (("--against", f"{work} 5"), "-1", "stdout", "FAILED candidate: exit 3"),
+        ((), "-1", "stderr", "the program fails: exit 3"),
+        (("--against", f"{work} -1"), "5", "stderr", "the baseline's program fails: exit 3"),
+    ):
+        done = tsmalloc("gate", "-r", "3", *baseline, "--", work, blocks, status=2)
+        assert told in getattr(done, stream)
+    strict = ("gate", "--strict", "--max-time", "+0%", "--max-peak", "none", "-r", "2")
+    done = tsmalloc(*strict, "--against", f"{work} 5", "--", work, "5", status=None)
+    assert done.returncode == (3 if "UNRESOLVED" in done.stdout else 0)

@@ -5,16 +5,17 @@ import math
 import resource
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from conftest import Behaviour, SimulatedExecutor, World
 from experiment_fixtures import (
     NAMES,
     Counting,
-    Programs,
     definition,
     go_on,
     prints,
+    programs,
     single,
     timeless,
 )
@@ -22,10 +23,8 @@ from refusals import refused
 
 from tsmlab import journal as journals
 from tsmlab import records
-from tsmlab.compare import compare
 from tsmlab.journal import Header, Journal, NullJournal, Part
 from tsmlab.metrics import TIME
-from tsmlab.progress import SilentReporter
 from tsmlab.results import AllocatorInfo, Stop
 from tsmlab.schedule import StopRule
 
@@ -47,29 +46,24 @@ def begin(folder, clock=lambda: 0.0, **changes):
     return Journal.begin(header(**changes), [folder], clock)
 
 
-def pick():
+def pick(name, arguments):
     """Times that depend only on the cell, so that they are the same when run again."""
-
-    def choose(name, arguments):
-        threads = int(arguments[1]) if arguments else 8
-        if (name, threads) == ("other", 4):
-            return Behaviour(signal=11, stderr="free(): invalid pointer\n")
-        return prints((1.0 + NAMES.index(name)) / threads)
-
-    return choose
+    threads = int(arguments[1]) if arguments else 8
+    if (name, threads) == ("other", 4):
+        return Behaviour(signal=11, stderr="free(): invalid pointer\n")
+    return prints((1.0 + NAMES.index(name)) / threads)
 
 
-def experiments(journal, interrupt_at_run=None, reporter=None):
+def experiments(journal, interrupt_at_run=None):
     """Begins or resumes a journal; returns the number of runs that took, both timed and counted."""
-    executor = Programs(pick())
-    executor.interrupt_at_run = interrupt_at_run
+    executor = programs(pick, interrupt_at_run=interrupt_at_run)
     counting = Counting(executor, frees=2.0)
     if journal.suffix:
         opened = Journal.resume(journal, executor.clock)
     else:
         opened = begin(journal, executor.clock, verb="experiment")
     with opened:
-        found = go_on(BOTH, executor, [counting], reporter, opened).results
+        found = go_on(BOTH, executor, [counting], opened).results
     return found, len(executor.requests), len(counting.requests)
 
 
@@ -80,7 +74,6 @@ def path_in(folder):
 
 @pytest.fixture
 def whole(tmp_path):
-    """An uninterrupted run, and its journal."""
     found, timed, watched = experiments(tmp_path / "whole")
     assert (timed, watched) == (TIMED_RUNS, WATCHED_RUNS)
     return found, path_in(tmp_path / "whole")
@@ -89,24 +82,18 @@ def whole(tmp_path):
 # --- interruptions --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("interrupt_at_run", [4, 7, 15, 38, 39, TIMED_RUNS - 1])
-def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path, whole, interrupt_at_run):
-    partial, _, before = experiments(tmp_path / "cut", interrupt_at_run)
-    assert partial.stop.reason == "interrupted"
-    found, timed, watched = experiments(path_in(tmp_path / "cut"))
-    assert (timed, before + watched) == (TIMED_RUNS - interrupt_at_run, WATCHED_RUNS)
-    assert timeless(found) == timeless(whole[0])
-
-
-def test_it_can_be_interrupted_again_and_again(tmp_path, whole):
-    journal, sessions = tmp_path / "again", 0
+@pytest.mark.parametrize("runs", [4, 5, 7, 38, TIMED_RUNS - 1])
+def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path, whole, runs):
+    """Though each session ends after this many runs."""
+    journal, sessions, all_watched = tmp_path / "cut", 0, 0
     while True:
-        found, _, _ = experiments(journal, 5)
-        sessions += 1
+        found, timed, watched = experiments(journal, runs)
+        sessions, all_watched = sessions + 1, all_watched + watched
         if found.stop.reason != "interrupted":
             break
-        journal = path_in(tmp_path / "again")
-    assert sessions == math.ceil(TIMED_RUNS / 5)
+        assert timed - 1 == runs  # the last one was interrupted
+        journal = path_in(tmp_path / "cut")
+    assert (sessions, all_watched) == (math.ceil(TIMED_RUNS / runs), WATCHED_RUNS)
     assert timeless(found) == timeless(whole[0])
 
 
@@ -123,27 +110,24 @@ def test_time_goes_on_where_it_stood(tmp_path):
 @pytest.mark.parametrize("interrupt_at_run", [2, 3, 9, 16, 20])
 def test_a_comparison_decides_as_if_not_cut_short(tmp_path, interrupt_at_run):
     """Also if the time budget ends it, which is checked after each round."""
-
-    def run(journal, executor):
-        rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
-        with journal:
-            options = World.options(list(executor.behaviours), rule=rule)
-            return compare(options, executor, SilentReporter(), journal).results
-
+    rule = StopRule(min_rounds=30, time_budget_seconds=2.6)
     # Noise would depend on the number of the run, which restarts at 0.
     behaviours = {
         "glibc": Behaviour(),
         "fast": Behaviour(seconds=0.098),
         "bad": Behaviour(signal=6),
     }
-    executor = SimulatedExecutor(behaviours)
-    expected = run(begin(tmp_path / "whole", executor.clock), executor)
-    runs = len(executor.requests)
-    executor = SimulatedExecutor(behaviours, interrupt_at_run=interrupt_at_run)
-    run(begin(tmp_path / "cut", executor.clock), executor)
-    executor = SimulatedExecutor(behaviours, now=1000.0)
-    found = run(Journal.resume(path_in(tmp_path / "cut"), executor.clock), executor)
-    assert len(executor.requests) == runs - interrupt_at_run
+
+    def run(open_journal, where, **more):
+        executor = SimulatedExecutor(behaviours, **more)
+        with open_journal(where, executor.clock) as journal:
+            found = World.comparison(behaviours, executor=executor, memo=journal, rule=rule)
+        return found, len(executor.requests)
+
+    expected, runs = run(begin, tmp_path / "whole")
+    run(begin, tmp_path / "cut", interrupt_at_run=interrupt_at_run)
+    found, again = run(Journal.resume, path_in(tmp_path / "cut"), now=1000.0)
+    assert again == runs - interrupt_at_run
     assert found.stop == expected.stop
     assert found.stop.reason == "budget"
     assert found.analysis == expected.analysis
@@ -209,8 +193,7 @@ def test_a_value_of_another_kind_is_named(tmp_path, whole):
     path = tmp_path / "edited.jsonl"
     path.write_text("\n".join(lines) + "\n")
     with Journal.resume(path) as journal:
-        executor = Programs(pick())
-        outcome = go_on(BOTH, executor, [], None, journal)
+        outcome = go_on(BOTH, programs(pick), memo=journal)
     assert f"{path}: line 21" in outcome.error.message
     assert len(outcome.results.parts[0].samples) > 5
 
@@ -225,7 +208,6 @@ def test_what_is_no_journal_is_refused(tmp_path, whole):
         (first, "complete line"),
         (first[:-20] + b"\n", "JSON"),
         (b'{"schema": "tsmalloc-bench/1"}\n', "'tsmalloc-bench/1'"),
-        (b'{"schema": "tsmalloc-journal/1"}\n', "'tsmalloc-journal/1'"),
     ):
         path.write_bytes(content)
         with refused(str(path), words):
@@ -258,49 +240,43 @@ def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path):
 # --- changed files --------------------------------------------------------------------------------
 
 
-def files_world(tmp_path):
-    """Headers with a program, library and definition that are files a test can change."""
-    files = {name: tmp_path / name for name in ("program", "library.so", "mine.toml")}
-    for name, path in files.items():
-        path.write_text(name)
-    allocator = replace(World.allocator("other"), path=files["library.so"])
+@pytest.fixture
+def files(tmp_path):
+    """Files of which a header has the checksums, by name."""
+    found = {name: tmp_path / name for name in ("program", "library.so", "mine.toml")}
+    for path in found.values():
+        path.write_text("first")
+    return found
 
-    def now():
-        there = files["library.so"].exists()
-        return Header.of(
-            *("experiment", ["all"], 7, [allocator] if there else []),
-            [files["program"], files["mine.toml"]],
-        )
 
-    return now, files
+def header_of(files):
+    path = files["library.so"]
+    allocators = [replace(World.allocator("other"), path=path)] if path.exists() else []
+    return Header.of("experiment", ["all"], 7, allocators, [files["program"], files["mine.toml"]])
 
 
 @pytest.mark.parametrize("name", ["program", "library.so", "mine.toml"])
-@pytest.mark.parametrize("gone", [False, True])
-def test_what_was_changed_is_named_and_refused(tmp_path, name, gone):
-    now, files = files_world(tmp_path)
-    begun = now()
-    begun.check(now())
-    if gone:
-        files[name].unlink()
-    else:
-        files[name].write_text("another")
-    with refused(str(files[name]), remedy="Restore") as caught:
-        begun.check(now())
-    assert all(str(path) not in caught.value.message for n, path in files.items() if n != name)
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("another")])
+def test_what_was_changed_is_named_and_refused(files, name, change):
+    begun = header_of(files)
+    begun.check(header_of(files))
+    changed = files.pop(name)
+    change(changed)
+    with refused(str(changed), remedy="Restore") as caught:
+        begun.check(header_of(files | {name: changed}))
+    assert all(str(path) not in caught.value.message for path in files.values())
 
 
-def test_another_version_machine_or_choice_of_allocators_is_refused(tmp_path):
-    now, _ = files_world(tmp_path)
-    begun = now()
-    with refused("0.0.1"):
-        replace(begun, tsmalloc_version="0.0.1").check(begun)
-    elsewhere = replace(begun, machine=replace(begun.machine, kernel="1.0"))
-    with refused("kernel was 1.0"):
-        elsewhere.check(begun)
-    more = replace(begun, allocators=[*begun.allocators, AllocatorInfo.of(World.allocator("x"))])
-    with refused("allocators"):
-        begun.check(more)
+def test_another_version_machine_or_choice_of_allocators_is_refused(files):
+    begun = header_of(files)
+    more = [*begun.allocators, AllocatorInfo.of(World.allocator("x"))]
+    for other, message in (
+        (replace(begun, tsmalloc_version="0.0.1"), "0.0.1"),
+        (replace(begun, machine=replace(begun.machine, kernel="1.0")), "kernel was 1.0"),
+        (replace(begun, allocators=more), "allocators"),
+    ):
+        with refused(message):
+            other.check(begun)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -346,14 +322,14 @@ def test_a_folder_that_takes_no_journal_is_passed_over(tmp_path):
 
 
 def test_a_full_disk_ends_the_run_with_what_was_measured(tmp_path):
-    executor = Programs(pick())
+    executor = programs(pick)
     journal = begin(tmp_path, executor.clock)
     size = journal.path.stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 9000, limits[1]))
     try:
         with journal:
-            outcome = go_on(BOTH, executor, [], None, journal)
+            outcome = go_on(BOTH, executor, memo=journal)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "File too large" in outcome.error.message

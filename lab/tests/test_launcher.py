@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from prompt import processes, ran, script, wait_until
+from prompt import processes, ran, script, wait_until, write_files
 from refusals import mentions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,20 +57,31 @@ class Tree:
     calls: Path
     environment: Mapping[str, str]
 
-    def start(self, *arguments, **environment):
-        return subprocess.Popen(
-            [self.root / "tsmalloc", *arguments],
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *arguments, hang=False):
+        """hang: once the build has begun, which this waits for."""
+        environment = {**self.environment, **({"FAKE_CMAKE_HANG": "1"} if hang else {})}
+        pipes = {"stdin": subprocess.DEVNULL} | dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+        command = [self.root / "tsmalloc", *arguments]
+        process = subprocess.Popen(command, env=environment, text=True, **pipes)
+        if hang:
+            wait_until((self.root / "build" / "hanging").exists)
+        return process
 
     def use(self, *arguments, by=None, cwd=None, typed="", status=0, **environment):
         env = {**self.environment, **environment}
         command = (by or self.root / "tsmalloc", *arguments)
         return ran(*command, env=env, cwd=cwd, input=typed, status=status)
+
+    def says(self, *arguments, **more):
+        """Checks that the lab gets the arguments, and that nothing is set up."""
+        use = self.use(*arguments, **more)
+        assert (use.stdout, use.stderr) == (f"lab|{'|'.join(arguments)}\n", "")
+
+    def recovers(self):
+        """Checks that the next use sets up what is missing, and returns its calls of cmake."""
+        self.cmake_calls()
+        assert self.use("compare", "after").stdout == "lab|compare|after\n"
+        return self.cmake_calls()
 
     def cmake_calls(self):
         """The calls of cmake since the last query, except for its version."""
@@ -78,31 +89,24 @@ class Tree:
         self.calls.write_text("")
         return [call for call in calls if call != "--version"]
 
-    def wait_for(self, name):
-        wait_until((self.root / name).exists)
+    def write(self, name, text):
+        (self.root / name).write_text(text)
 
 
-def make_tree(folder, name="tree"):
-    root = folder / name
-    (root / "lab" / "tsmlab").mkdir(parents=True)
+REQUIREMENTS, SOURCE = "lab/requirements.txt", "src/heap.cpp"
+
+
+def make_tree(folder):
+    root, tools, calls = folder / "tree", folder / "tools", folder / "calls"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "dev" / "setup", root / "dev" / "setup", ignore=ignored)
     shutil.copy2(ROOT / "tsmalloc", root)
-    shutil.copytree(
-        ROOT / "dev" / "setup", root / "dev" / "setup", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    (root / "lab" / "requirements.txt").write_text("# nothing\n")
-    (root / "lab" / "tsmlab" / "__init__.py").touch()
-    (root / "lab" / "tsmlab" / "__main__.py").write_text(FAKE_LAB)
-    (root / "src").mkdir()
-    (root / "src" / "heap.cpp").write_text("int x;\n")
-    tools = folder / "tools"
+    lab = {"lab/tsmlab/__init__.py": "", "lab/tsmlab/__main__.py": FAKE_LAB}
+    write_files(root, {REQUIREMENTS: "# nothing\n", SOURCE: "int x;\n"} | lab)
     tools.mkdir()
     script(tools / "cmake", FAKE_CMAKE)
-    calls = folder / "calls"
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {"TSMALLOC_BUILD_DIR", "CXX", "CC", "CMAKE_GENERATOR", "LD_PRELOAD"}
-    }
+    dropped = {"TSMALLOC_BUILD_DIR", "CXX", "CC", "CMAKE_GENERATOR", "LD_PRELOAD"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
     path = os.pathsep.join([str(tools), kept["PATH"]])
     return Tree(root, calls, {**kept, "PATH": path, "FAKE_CMAKE_CALLS": str(calls)})
 
@@ -132,15 +136,13 @@ def copy(first_use, tmp_path):
         for package in filter(Path.is_dir, packages.iterdir()):
             (root / packages.relative_to(finished.root) / package.name).symlink_to(package)
         calls = tmp_path / "calls"
-        environment = {**finished.environment, "FAKE_CMAKE_CALLS": str(calls)}
-        return Tree(root, calls, environment)
+        return Tree(root, calls, {**finished.environment, "FAKE_CMAKE_CALLS": str(calls)})
 
     return make
 
 
 @pytest.fixture
 def tree(copy):
-    """A finished tree for this test only."""
     tree = copy()
     tree.use("compare")
     tree.cmake_calls()
@@ -170,9 +172,10 @@ def test_first_use_sets_up_and_second_is_silent(first_use):
     assert "-DTSMALLOC_TESTS=OFF" in configure
     assert build.startswith("--build --preset release -j")
     assert build.endswith(" --target part_compare")
-    second = tree.use("compare", "again")
-    assert (second.stdout, second.stderr) == ("lab|compare|again\n", "")
+    tree.says("compare", "again")
     assert tree.cmake_calls() == []
+    # An interrupt waits until the lab can answer it.
+    assert tree.use("list", "mask").stdout == "lab|list|mask\nTrue\n"
 
 
 @pytest.mark.parametrize(
@@ -183,21 +186,15 @@ def test_first_use_sets_up_and_second_is_silent(first_use):
         (["bench", "hot-pair"], "part_bench part_compare"),
         (["bench", "--traces"], "part_bench part_compare part_traces"),
         (["analyze", "trace"], "part_compare part_traces"),
+        *((words, None) for words in ([], ["--version"], ["report", "x"], ["no-verb", "compare"])),
     ],
 )
-def test_each_verb_builds_what_it_needs(copy, arguments, targets):
+def test_each_verb_builds_what_it_needs(copy, bare_tools, arguments, targets):
     tree = copy()
-    tree.use(*arguments)
-    assert tree.cmake_calls()[1].endswith(f" --target {targets}")
-    assert tree.use(*arguments).stderr == ""
-    assert tree.cmake_calls() == []
-
-
-@pytest.mark.parametrize("arguments", [[], ["--version"], ["report", "x"], ["no-verb", "compare"]])
-def test_what_uses_no_part_builds_none(copy, bare_tools, arguments):
-    tree = copy()
-    use = tree.use(*arguments, PATH=bare_tools())
-    assert use.stderr == ""
+    if targets:
+        tree.use(*arguments)
+        assert tree.cmake_calls()[1].endswith(f" --target {targets}")
+    assert tree.use(*arguments, **({} if targets else {"PATH": bare_tools()})).stderr == ""
     assert tree.cmake_calls() == []
 
 
@@ -206,35 +203,25 @@ def test_parts_add_up_until_a_source_changes(tree):
     tree.use("experiment")
     tree.cmake_calls()
     for verb in ("compare", "replay", "experiment"):
-        assert tree.use(verb).stderr == ""
-    (tree.root / "src" / "heap.cpp").write_text("int y;\n")
-    tree.use("compare")
-    assert tree.cmake_calls()[1].endswith(" --target part_compare")
-    tree.use("replay")
-    assert tree.cmake_calls()[1].endswith(" --target part_compare part_traces")
+        tree.says(verb)
+    tree.write(SOURCE, "int y;\n")
+    for verb, targets in (("compare", "part_compare"), ("replay", "part_compare part_traces")):
+        tree.use(verb)
+        assert tree.cmake_calls()[1].endswith(f" --target {targets}")
 
 
-def test_make_builds_every_part(tree):
-    set_up = [sys.executable, tree.root / "dev" / "setup", "lab"]
-    subprocess.run(set_up, env=tree.environment, check=True, timeout=TIMEOUT_SECONDS)
-    every_part = "part_bench part_compare part_experiment part_link part_traces"
-    assert tree.cmake_calls()[1].endswith(f" --target {every_part}")
-    assert tree.use("replay").stderr == ""
-
-
-def test_real_targets_are_those_that_set_up_names():
-    words = (sys.executable, "-c", "import state; print(*state.PARTS)")
-    used = ran(*words, cwd=ROOT / "dev" / "setup", status=0).stdout.split()
-    defined = re.findall(r"add_custom_target\(part_(\w+)", (ROOT / "CMakeLists.txt").read_text())
-    assert sorted(used) == sorted(set(defined))
+def test_make_builds_every_part_that_is_defined(tree):
+    ran(sys.executable, tree.root / "dev" / "setup", "lab", env=tree.environment, status=0)
+    defined = re.findall(r"add_custom_target\((part_\w+)", (ROOT / "CMakeLists.txt").read_text())
+    assert tree.cmake_calls()[1].endswith(f" --target {' '.join(sorted(set(defined)))}")
+    tree.says("replay")
 
 
 @pytest.mark.long
 def test_packages_and_build_are_set_up_at_once(tmp_path):
     tree = make_tree(tmp_path)
-    use = tree.start("compare", FAKE_CMAKE_HANG="1")
-    tree.wait_for("build/hanging")
-    tree.wait_for(".venv/.tsmalloc-stamp")
+    use = tree.start("compare", hang=True)
+    wait_until((tree.root / ".venv" / ".tsmalloc-stamp").exists)
     use.send_signal(signal.SIGINT)
     _, errors = use.communicate(timeout=TIMEOUT_SECONDS)
     assert use.returncode == 130
@@ -245,15 +232,13 @@ def test_packages_and_build_are_set_up_at_once(tmp_path):
 @pytest.mark.long
 def test_failed_packages_stop_the_build(tmp_path):
     tree = make_tree(tmp_path)
-    (tree.root / "lab" / "requirements.txt").write_text("not a requirement\n")
+    tree.write(REQUIREMENTS, "not a requirement\n")
     use = tree.use("compare", FAKE_CMAKE_HANG="1", status=1)
     assert re.search(r"\.venv.* failed", use.stderr)
     assert re.search(r"build/release.*: stopped", use.stderr)
     assert sleepers(tree.root) == []
-    (tree.root / "lab" / "requirements.txt").write_text("# nothing\n")
-    tree.cmake_calls()
-    assert tree.use("compare", "after").stdout == "lab|compare|after\n"
-    assert "--clean-first" not in tree.cmake_calls()[1]
+    tree.write(REQUIREMENTS, "# nothing\n")
+    assert "--clean-first" not in tree.recovers()[1]
 
 
 @pytest.mark.long
@@ -271,48 +256,33 @@ def test_input_reaches_the_lab_through_a_set_up(copy):
     assert copy().use("list", "read", typed="for the lab").stdout == "lab|list|read\nfor the lab\n"
 
 
-def test_an_interrupt_waits_until_the_lab_can_answer_it(first_use):
-    assert first_use[0].use("list", "mask").stdout == "lab|list|mask\nTrue\n"
+def older(root):
+    stamp = root / ".venv" / ".tsmalloc-stamp"
+    stamp.write_text(stamp.read_text().replace("python 3.", "python 3.0"))
 
 
-@pytest.mark.parametrize("change", ["add", "remove", "lose library folder"])
-def test_changed_source_is_built(tree, change):
-    source = tree.root / "src" / "heap.cpp"
-    match change:
-        case "add":
-            source.with_name("new.cpp").touch()
-        case "remove":
-            source.unlink()
-        case _:
-            shutil.rmtree(tree.root / "build" / "release" / "lib")
-    use = tree.use("compare")
-    assert ".venv" not in use.stderr
-    configure, build = tree.cmake_calls()
-    # As it was configured, without starting over.
-    assert configure == "--preset release -DTSMALLOC_WERROR=OFF"
-    assert "--clean-first" not in build
-    assert tree.use("compare").stderr == ""
-
-
-def test_changed_requirements_are_installed(tree):
-    (tree.root / "lab" / "requirements.txt").write_text("# something else\n")
-    use = tree.use("compare")
-    assert ".venv" in use.stderr
-    assert tree.cmake_calls() == []
-    assert tree.use("compare").stderr == ""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("damage", ["no interpreter", "another version"])
-def test_damaged_venv_is_made_anew(tree, damage):
-    venv = tree.root / ".venv"
-    stamp = venv / ".tsmalloc-stamp"
-    if damage == "no interpreter":
-        (venv / "bin" / "python").unlink()
-    else:
-        stamp.write_text(stamp.read_text().replace("python 3.", "python 3.0"))
-    assert tree.use("compare", "healed").stdout == "lab|compare|healed\n"
-    assert tree.use("compare").stderr == ""
+@pytest.mark.parametrize(
+    ("change", "builds"),
+    [
+        (lambda root: (root / "src" / "new.cpp").touch(), True),
+        (lambda root: (root / SOURCE).unlink(), True),
+        (lambda root: shutil.rmtree(root / "build" / "release" / "lib"), True),
+        (lambda root: (root / REQUIREMENTS).write_text("# something else\n"), False),
+        pytest.param(older, False, marks=pytest.mark.long),
+        pytest.param(
+            lambda root: (root / ".venv" / "bin" / "python").unlink(), False, marks=pytest.mark.long
+        ),
+    ],
+)
+def test_what_has_changed_is_set_up_again(tree, change, builds):
+    change(tree.root)
+    assert (".venv" in tree.use("compare").stderr) != builds
+    calls = tree.cmake_calls()
+    if builds:  # as it was configured, without starting over
+        assert calls[0] == "--preset release -DTSMALLOC_WERROR=OFF"
+        assert "--clean-first" not in calls[1]
+    assert len(calls) == (2 if builds else 0)
+    tree.says("compare")
 
 
 @pytest.mark.parametrize(
@@ -320,38 +290,31 @@ def test_damaged_venv_is_made_anew(tree, damage):
     [(signal.SIGINT, 130, False), (signal.SIGTERM, 130, False), (signal.SIGKILL, -9, True)],
 )
 def test_interrupted_build_recovers(tree, number, status, clean):
-    (tree.root / "src" / "heap.cpp").write_text("int z;\n")
-    use = tree.start("compare", FAKE_CMAKE_HANG="1")
-    tree.wait_for("build/hanging")
+    tree.write(SOURCE, "int z;\n")
+    use = tree.start("compare", hang=True)
     use.send_signal(number)
     if number == signal.SIGKILL:
         kill_sleepers(tree.root)
     use.communicate(timeout=TIMEOUT_SECONDS)
     assert use.returncode == status
     wait_until(lambda: not sleepers(tree.root))  # a killed process may take a moment to disappear
-    tree.cmake_calls()
-    assert tree.use("compare", "after").stdout == "lab|compare|after\n"
-    assert ("--clean-first" in tree.cmake_calls()[1]) == clean
+    assert ("--clean-first" in tree.recovers()[1]) == clean
 
 
 def test_what_is_built_runs_while_other_parts_are_built(tree):
-    building = tree.start("replay", FAKE_CMAKE_HANG="1")
-    tree.wait_for("build/hanging")
-    during = tree.use("compare", "during")
-    assert (during.stdout, during.stderr) == ("lab|compare|during\n", "")
+    building = tree.start("replay", hang=True)
+    tree.says("compare", "during")
     building.send_signal(signal.SIGINT)
     building.communicate(timeout=TIMEOUT_SECONDS)
-    after = tree.use("compare", "after")
-    assert (after.stdout, after.stderr) == ("lab|compare|after\n", "")
+    tree.says("compare", "after")
     tree.cmake_calls()
     tree.use("replay")
     assert tree.cmake_calls()[1].endswith(" --target part_compare part_traces")
 
 
 def test_killed_set_up_holds_the_lock_while_its_build_runs(tree):
-    (tree.root / "src" / "heap.cpp").write_text("int w;\n")
-    killed = tree.start("compare", FAKE_CMAKE_HANG="1")
-    tree.wait_for("build/hanging")
+    tree.write(SOURCE, "int w;\n")
+    killed = tree.start("compare", hang=True)
     killed.kill()
     second = tree.start("compare", "second")
     assert "waiting" in second.stderr.readline()
@@ -379,18 +342,16 @@ def kill_sleepers(root):
 
 def test_works_from_anywhere_by_any_name(copy, tmp_path):
     tree = copy("a path with spaces, 'quotes' and \u00fcmlauts")
-    link = tmp_path / "bin"
-    link.symlink_to(tree.root / "tsmalloc")
-    second_link = tmp_path / "ts"
-    second_link.symlink_to("bin")
-    assert tree.use("compare", by=second_link, cwd=Path("/")).stdout == "lab|compare\n"
+    (tmp_path / "bin").symlink_to(tree.root / "tsmalloc")
+    (tmp_path / "ts").symlink_to("bin")
+    assert tree.use("compare", by=tmp_path / "ts", cwd=Path("/")).stdout == "lab|compare\n"
     words = ("sh", "./tsmalloc", "compare")
     relative = ran(*words, cwd=tree.root, env=tree.environment, status=0)
     assert (relative.stdout, relative.stderr) == ("lab|compare\n", "")
 
 
 def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree, tmp_path):
-    moved = Tree(tree.root.rename(tmp_path / "moved"), tree.calls, tree.environment)
+    moved = replace(tree, root=tree.root.rename(tmp_path / "moved"))
     use = moved.use("compare", "here")
     assert use.stdout == "lab|compare|here\n"
     assert ".venv" not in use.stderr
@@ -398,61 +359,61 @@ def test_moved_tree_keeps_its_packages_and_is_configured_afresh(tree, tmp_path):
 
 
 def test_user_environment_does_not_leak_into_the_set_up(tree, tmp_path):
-    (tmp_path / "tsmlab").mkdir()
-    (tmp_path / "tsmlab" / "__main__.py").write_text("raise SystemExit('the wrong lab')")
-    use = tree.use("compare", cwd=tmp_path, PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
-    assert (use.stdout, use.stderr) == ("lab|compare\n", "")
+    write_files(tmp_path, {"tsmlab/__main__.py": "raise SystemExit('the wrong lab')"})
+    tree.says("compare", cwd=tmp_path, PYTHONPATH=str(tmp_path), PYTHONHOME="/nonexistent")
 
 
 def test_build_folder_of_the_users_own_needs_no_build(copy):
     tree = copy()
-    use = tree.use("compare", TSMALLOC_BUILD_DIR="/elsewhere")
-    assert (use.stdout, use.stderr) == ("lab|compare\n", "")
+    tree.says("compare", TSMALLOC_BUILD_DIR="/elsewhere")
     assert tree.cmake_calls() == []
 
 
 def test_failed_build_names_log_and_remedy(tree):
-    (tree.root / "src" / "heap.cpp").write_text("wrong\n")
+    tree.write(SOURCE, "wrong\n")
     use = tree.use("compare", FAKE_CMAKE_FAIL="1", status=1)
     log = tree.root / "build" / "setup-build.log"
     mentions(use.stderr, "| error: something is wrong", str(log))
     assert "error: something is wrong" in log.read_text()
     assert use.stdout == ""
-    assert tree.use("compare", "mended").stdout == "lab|compare|mended\n"
+    tree.recovers()
 
 
 def test_failed_download_tells_of_the_network(tree):
-    pin = "nowhere==1.0 --hash=sha256:" + "0" * 64
-    (tree.root / "lab" / "requirements.txt").write_text(pin + "\n")
-    offline = {
-        "PIP_INDEX_URL": "http://127.0.0.1:9/",
-        "PIP_RETRIES": "0",
-        "PIP_CONFIG_FILE": "/dev/null",
-    }
+    tree.write(REQUIREMENTS, f"nowhere==1.0 --hash=sha256:{'0' * 64}\n")
+    offline = {"INDEX_URL": "http://127.0.0.1:9/", "RETRIES": "0", "CONFIG_FILE": "/dev/null"}
+    offline = {f"PIP_{name}": value for name, value in offline.items()}
     use = tree.use("compare", **offline, status=1)
     mentions(use.stderr, "network", "build/setup-packages.log")
 
 
 def test_all_missing_tools_in_one_line(copy, bare_tools):
-    use = copy().use("compare", PATH=bare_tools(), status=1)
+    tree, tools = copy(), bare_tools()
+    use = tree.use("compare", PATH=tools, status=1)
     assert "  sudo apt install cmake make g++\n" in use.stderr
+    # The launcher's own message if there is no interpreter, not even the system's.
+    shutil.rmtree(tree.root / ".venv")
+    launcher = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
+    tree.write("tsmalloc", launcher)
+    use = tree.use("compare", PATH=tools, status=1)
+    assert "  sudo apt install python3 python3-venv cmake make g++\n" in use.stderr
 
 
 @pytest.mark.parametrize(("verb", "named"), [("compare", False), ("record", True)])
 def test_zstd_is_asked_for_by_traces_only(copy, verb, named):
     tree = copy()
     # The set-up's own message if no headers are found.
-    steps = tree.root / "dev" / "setup" / "steps.py"
-    steps.write_text(re.sub(r'"/usr/(local/)?include/zstd.h"', '"/nonexistent"', steps.read_text()))
+    steps = (tree.root / "dev" / "setup" / "steps.py").read_text()
+    headers = r'"/usr/(local/)?include/zstd.h"'
+    tree.write("dev/setup/steps.py", re.sub(headers, '"/nonexistent"', steps))
     use = tree.use(verb, status=1 if named else 0)
     assert ("  sudo apt install libzstd-dev\n" in use.stderr) == named
     assert (tree.cmake_calls() == []) == named
 
 
 def test_real_tree_is_configured_without_zstd(tmp_path):
-    configure = ["cmake", "--preset", "release", "-B", tmp_path, "-DTSMALLOC_TESTS=OFF"]
-    without = ["-DTSMALLOC_ZSTD=", "-DTSMALLOC_ZSTD_HEADERS="]
-    subprocess.run([*configure, *without], cwd=ROOT, check=True, capture_output=True)
+    without = ["-DTSMALLOC_TESTS=OFF", "-DTSMALLOC_ZSTD=", "-DTSMALLOC_ZSTD_HEADERS="]
+    ran("cmake", "--preset", "release", "-B", tmp_path, *without, cwd=ROOT, status=0)
     targets, traces = (
         ran("cmake", "--build", tmp_path, "--target", target, timeout=600)
         for target in ("help", "part_traces")
@@ -463,21 +424,6 @@ def test_real_tree_is_configured_without_zstd(tmp_path):
     assert "sudo apt install libzstd-dev" in traces.stdout
 
 
-def test_missing_python_is_named_with_everything_else(tmp_path, bare_tools):
-    tree = make_tree(tmp_path)
-    # The launcher's own message if there is no interpreter, not even the system's.
-    launcher = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
-    (tree.root / "tsmalloc").write_text(launcher)
-    use = tree.use("compare", PATH=bare_tools("make"), status=1)
-    assert "  sudo apt install python3 python3-venv cmake g++\n" in use.stderr
-
-
-def compiler(folder, name, said):
-    """A fake compiler that only prints its version."""
-    folder.mkdir(exist_ok=True)
-    return script(folder / name, f"#!/bin/sh\necho '{said}'\n")
-
-
 OLD_GCC = "g++ (Debian 8.3.0-6) 8.3.0\nCopyright (C) 2018 Free Software Foundation, Inc."
 OLD_CLANG = "Debian clang version 14.0.6\nTarget: x86_64-pc-linux-gnu"
 
@@ -485,25 +431,21 @@ OLD_CLANG = "Debian clang version 14.0.6\nTarget: x86_64-pc-linux-gnu"
 @pytest.mark.parametrize(
     ("said", "version"), [(OLD_GCC, "g++ 8.3.0"), (OLD_CLANG, "clang++ 14.0.6")]
 )
-def test_an_old_compiler_that_was_chosen_is_refused(copy, tmp_path, said, version):
-    old = compiler(tmp_path / "old", "c++", said)
-    use = copy().use("compare", CXX=f"{old} -pipe", status=1)
+def test_old_and_missing_compilers_are_refused(copy, bare_tools, tmp_path, said, version):
+    tree, folder = copy(), tmp_path / "old"
+    folder.mkdir()
+    # Fake compilers that only print their versions.
+    chosen = script(tmp_path / "c++", f"#!/bin/sh\necho '{said}'\n")
+    script(folder / "g++", f"#!/bin/sh\necho '{OLD_GCC}'\n")
+    use = tree.use("compare", CXX=f"{chosen} -pipe", status=1)
     (line,) = [line for line in use.stderr.splitlines() if "CXX=" in line]
     mentions(line, version, "unset CXX", "g++ 12, clang++ 16")
-
-
-def test_a_compiler_that_is_not_there_and_old_tools_are_named(copy):
-    tree = copy()
+    use = tree.use("compare", PATH=f"{folder}:{bare_tools('make')}", status=1)
+    mentions(use.stderr, "apt install cmake\n", "g++ 12, clang++ 16")
     use = tree.use("compare", CXX="/nonexistent/g++", status=1)
     assert re.search(r"CXX=/nonexistent/g\+\+ .*unset CXX", use.stderr)
     use = tree.use("compare", FAKE_CMAKE_VERSION="3.18.4", status=1)
     assert re.search(r"cmake .*3\.25", use.stderr)
-
-
-def test_an_old_compiler_on_the_path_is_not_taken(copy, bare_tools, tmp_path):
-    compiler(tmp_path / "old", "g++", OLD_GCC)
-    use = copy().use("compare", PATH=f"{tmp_path / 'old'}:{bare_tools('make')}", status=1)
-    mentions(use.stderr, "apt install cmake\n", "g++ 12, clang++ 16")
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")

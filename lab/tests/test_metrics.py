@@ -1,8 +1,11 @@
-"""User-defined metrics: parsing --metric, and finding the number."""
+"""Options of comparisons: --metric and finding its number; -L and -P, points and placeholders."""
 
 import pytest
+from refusals import refused
 
+from tsmlab import sweep
 from tsmlab.metrics import CustomMetric, parse_all, parse_custom, printed_number
+from tsmlab.sweep import Parameter
 
 
 @pytest.mark.parametrize(
@@ -20,9 +23,8 @@ def test_the_option_is_read(text, name, pattern, higher):
     assert parse_custom(text) == CustomMetric(name, pattern, higher)
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
+def test_the_number_is_found_and_understood():
+    for text, number in (
         ("took 12 s", 12.0),
         ("took -1.5e3 s", -1500.0),
         ("took 1,234,567.5 s", 1234567.5),
@@ -30,11 +32,9 @@ def test_the_option_is_read(text, name, pattern, higher):
         ("took long", None),
         ("took inf s", None),
         ("a line\ntook 3 s\ntook 4 s", 3.0),
-    ],
-)
-def test_the_number_is_found_and_understood(text, number):
-    found = parse_custom(r"^took (\S+)").find(text)
-    assert (found and found[0]) == number
+    ):
+        found = parse_custom(r"^took (\S+)").find(text)
+        assert (found and found[0]) == number, text
 
 
 def test_the_first_text_and_the_last_line_of_a_name_have_the_number():
@@ -83,3 +83,66 @@ def test_several_metrics_have_names_and_keys_of_their_own():
         ("b", "custom2", True),
         ("metric", "custom3", False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-j{n}", "-j4"),
+        ("{n}{n}", "44"),
+        ("{{n}}", "{n}"),
+        ("awk '{print} {x}' {", "awk '{print} {x}' {"),
+        ("{{x}}", "{{x}}"),
+    ],
+)
+def test_only_known_names_are_replaced(text, expected):
+    assert sweep.filled(text, {"n": 4}) == expected
+
+
+def test_a_list_is_of_numbers_if_all_are():
+    for text, values in (
+        ("1,2,8", [1, 2, 8]),
+        ("0.5, 1", [0.5, 1]),
+        ("best,first", ["best", "first"]),
+        ("7", [7]),
+        ("1,x", ["1", "x"]),
+    ):
+        assert sweep.parameter_list("n", text).values == values
+    for text in ("", "1,,2", "1,1.0", "a,a"):
+        with refused(remedy="-L n 1,2,4"):
+            sweep.parameter_list("n", text)
+
+
+def test_a_scan_has_both_ends():
+    for bounds, values in (
+        (("1", "4", None), [1, 2, 3, 4]),
+        (("1", "8", "3"), [1, 4, 7]),
+        (("0.1", "0.5", "0.1"), [0.1, 0.2, 0.3, 0.4, 0.5]),  # exact, not a sum of floats
+        (("-1", "1", None), [-1, 0, 1]),
+        (("3", "3", None), [3]),
+    ):
+        assert sweep.parameter_scan("n", *bounds).values == values
+    for bounds, message in (
+        (("1", "x", None), "not a range"),
+        (("1", "4", "0"), "not a range"),
+        (("1", "inf", None), "not a range"),
+        (("4", "1", None), "is empty"),
+        (("1", "1e9", None), "1,000,000,000"),
+    ):
+        with refused(message):
+            sweep.parameter_scan("n", *bounds)
+
+
+def test_a_parameter_has_a_name_of_its_own_and_reaches_the_program():
+    n, m = Parameter("n", "n", [1, 2]), Parameter("m", "m", list(range(600)))
+    assert sweep.describe(sweep.points_of([n, m])[-1]) == "n=2, m=599"
+    sweep.check([n], ["prog", "-j{n}"])
+    with refused(remedy="{n}"):
+        sweep.check([n], ["prog", "-j{{n}}"])
+    with refused("two parameters"):
+        sweep.check([n, n], ["{n}"])
+    for name in ("allocator", "2n", "a-b"):
+        with refused("valid", name):
+            sweep.check([Parameter(name, name, [1])], [f"{{{name}}}"])
+    with refused("1,200 points"):
+        sweep.check([n, m], ["{n} {m}"])

@@ -47,12 +47,9 @@ def test_a_home_has_the_libraries_the_tools_and_the_data(package):
 
 def test_what_an_installation_lacks_pip_or_its_package_brings(package):
     (package / "home").mkdir()
-    remedy = remedy_of_a_missing_tool()
-    mentions(remedy, "-m pip install --force-reinstall", sys.executable)
-
-
-def test_what_an_installation_lacks_its_package_brings_even_if_all_is_gone(package):
-    (package / "home").symlink_to("../nowhere")
+    mentions(remedy_of_a_missing_tool(), "-m pip install --force-reinstall", sys.executable)
+    (package / "home").rmdir()
+    (package / "home").symlink_to("../nowhere")  # all is gone
     assert "tsmalloc-lab" in remedy_of_a_missing_tool()
 
 

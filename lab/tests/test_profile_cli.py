@@ -22,7 +22,7 @@ from prompt import ran
 from refusals import mentions
 
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION, EXIT_USAGE, UserError
-from tsmlab.profile import flame, messages, model
+from tsmlab.profile import messages, model
 from tsmlab.profile.sites import Stacks, gather
 from tsmlab.profile.symbols import look_up
 
@@ -54,8 +54,19 @@ def run(tmp_path, monkeypatch, capfd):
 
 
 @pytest.fixture
-def profile(tmp_path):
-    return Writer(sampled(SITES, 1), names=NAMES).write(tmp_path / "p.pb")
+def profile(written):
+    return written("p.pb")
+
+
+@pytest.fixture
+def written(tmp_path):
+    """written(name, ...) writes a profile, by default of SITES, and returns its path."""
+
+    def write(name, rows=None, names=NAMES, **more):
+        rows = sampled(SITES, 1) if rows is None else rows
+        return Writer(rows, names=names, **more).write(tmp_path / name)
+
+    return write
 
 
 def answer(run, *arguments, status=EXIT_OK):
@@ -82,96 +93,88 @@ def test_sums_of_functions(run, profile, of):
     found = answer(run, "show", profile, "--type", of)
     by_name = {site["function"]: site for site in found["sites"]}
     first, second, third, huge = SITES
-    flat = {
-        "grow": estimate(rows, first, second, live=live),
-        "put": estimate(rows, third, live=live),
-        "run": estimate(rows, huge, live=live),
-        "main": 0.0,
+    # The sites of a function itself, and of all that it calls.
+    expected = {
+        "grow": ([first, second], [first, second]),
+        "put": ([third], [third]),
+        "run": ([huge], [first, third, huge]),  # once, though it appears twice
+        "main": ([], SITES),
     }
-    cumulative = {
-        "grow": flat["grow"],
-        "put": flat["put"],
-        "run": estimate(rows, first, third, huge, live=live),  # once, though it appears twice
-        "main": estimate(rows, *SITES, live=live),
-    }
-    assert by_name.keys() == flat.keys()
+    assert by_name.keys() == expected.keys()
     for name, site in by_name.items():
-        assert site["flat"]["bytes"] == pytest.approx(flat[name], abs=1)
-        assert site["cumulative"]["bytes"] == pytest.approx(cumulative[name], abs=1)
-        for part in (site["flat"], site["cumulative"]):
+        for part, own in zip((site["flat"], site["cumulative"]), expected[name], strict=True):
+            assert part["bytes"] == pytest.approx(estimate(rows, *own, live=live), abs=1)
             assert part["low"] <= part["bytes"] <= part["high"]
-    assert found["total"]["bytes"] == pytest.approx(cumulative["main"], abs=1)
+    assert found["total"]["bytes"] == pytest.approx(estimate(rows, *SITES, live=live), abs=1)
     assert found["type"] == of
 
 
-VECTOR = "std::vector<Item, std::allocator<Item> >::reserve"
-CPP = "/usr/include/c++/12"
-RESULT = "std::vector<Item> const& Store::put<std::less<int> >(Item const&)"
-LIBRARIES = {
-    "C++": [
-        (VECTOR, f"{CPP}/bits/vector.tcc"),
-        (RESULT, "src/store.cpp"),
-        ("std::hash<Item>::operator()(Item const&) const", "src/store.h"),
-        ("main", "src/main.cpp"),
-    ],
-    "C++, inlined, of types without linkage": [
-        ("allocate", f"{CPP}/bits/new_allocator.h"),
-        ("_M_create<fill(int)::<lambda()> >", f"{CPP}/bits/std_function.h"),
-        ("std::vector<(anonymous namespace)::Item>::back()", ""),
-        ("operator()", "src/store.cpp"),
-        ("operator()", f"{CPP}/bits/std_thread.h"),
-        ("fill(int)", f"{CPP}/bits/new_allocator.h"),  # with the line of merged code
-    ],
-    "libc++": [("std::__1::vector<Item>::reserve", ""), ("Store::operator std::string()", "")],
-    "C": [("getline", "/usr/include/x86_64-linux-gnu/bits/stdio.h"), ("read_all", "src/read.c")],
-    "C, static": [("__vasprintf_internal", ""), ("___asprintf", ""), ("say", "src/say.c")],
-    "Rust": [
-        ("<hashbrown::raw::RawTable<T>>::reserve", "/cargo/hashbrown-0.15.2/src/raw/mod.rs"),
-        ("<alloc::vec::Vec<u8>>::push", "/rustc/0a1b2c/library/alloc/src/vec/mod.rs"),
-        ("store::put", "src/store.rs"),
-        ("std::panicking::catch_unwind", "/rustc/0a1b2c/library/std/src/panicking.rs"),
-        ("main", ""),
-    ],
-    "alone": [("std::locale::classic()", ""), ("_start", "")],
+CPP, RUSTC = "/usr/include/c++/12", "/rustc/0a1b2c/library"
+# By language: the names and files of frames, innermost first; what begins with a space is a
+# library's.
+LANGUAGES = {
+    "C++": f"""
+ std::vector<Item, std::allocator<Item> >::reserve @ {CPP}/bits/vector.tcc
+std::vector<Item> const& Store::put<std::less<int> >(Item const&) @ src/store.cpp
+std::hash<Item>::operator()(Item const&) const @ src/store.h
+main @ src/main.cpp""",
+    # The last one with the line of merged code.
+    "C++, inlined, of types without linkage": f"""
+ allocate @ {CPP}/bits/new_allocator.h
+ _M_create<fill(int)::<lambda()> > @ {CPP}/bits/std_function.h
+ std::vector<(anonymous namespace)::Item>::back() @
+operator() @ src/store.cpp
+ operator() @ {CPP}/bits/std_thread.h
+fill(int) @ {CPP}/bits/new_allocator.h""",
+    "libc++": """
+ std::__1::vector<Item>::reserve @
+Store::operator std::string() @""",
+    "C": """
+ getline @ /usr/include/x86_64-linux-gnu/bits/stdio.h
+read_all @ src/read.c""",
+    "C, static": """
+ __vasprintf_internal @
+ ___asprintf @
+say @ src/say.c""",
+    "Rust": f"""
+ <hashbrown::raw::RawTable<T>>::reserve @ /cargo/hashbrown-0.15.2/src/raw/mod.rs
+ <alloc::vec::Vec<u8>>::push @ {RUSTC}/alloc/src/vec/mod.rs
+store::put @ src/store.rs
+ std::panicking::catch_unwind @ {RUSTC}/std/src/panicking.rs
+main @""",
+    "alone": """
+std::locale::classic() @
+ _start @""",
 }
 
 
-@pytest.mark.parametrize(
-    ("language", "own"),
-    [
-        ("C++", [RESULT, "std::hash<Item>::operator()(Item const&) const", "main"]),
-        ("C++, inlined, of types without linkage", ["operator()", "fill(int)"]),
-        ("C", ["read_all"]),
-        ("C, static", ["say"]),
-        ("libc++", ["Store::operator std::string()"]),
-        ("Rust", ["store::put", "main"]),
-        ("alone", ["std::locale::classic()"]),
-    ],
-)
-def test_calls_of_the_libraries_are_their_callers(run, tmp_path, language, own):
-    frames = [(name, file, 1) for name, file in LIBRARIES[language]]
-    path = Writer([Row(Site((1,), 64, 9, 9), 9, 9)], names={1: frames}).write(tmp_path / "l.pb")
-    for options, expected in (([], own), (["--library"], [name for name, _, _ in frames])):
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_calls_of_the_libraries_are_their_callers(run, written, language):
+    for module in ("libc.so.6", "libstdc++.so.6.0.30", "libc.musl-x86_64.so.1", "ld-linux.so.2"):
+        assert model.Frame("f", module=module).is_of_library
+        assert not model.Frame("f", module=f"my{module}").is_of_library
+    lines = LANGUAGES[language].splitlines()[1:]
+    frames = [tuple(map(str.strip, line.split("@"))) for line in lines]
+    rows = [Row(Site((1,), 64, 9, 9), 9, 9)]
+    names = {1: [(name, file, 1) for name, file in frames]}
+    path = written("l.pb", rows, names)
+    own = [name for line, (name, _) in zip(lines, frames, strict=True) if line[0] != " "]
+    for options, expected in (([], own), (["--library"], [name for name, _ in frames])):
         (site,) = sites(run, "leaks", path, *options)
-        found = [re.sub(r" [^ ]+:1$", "", line) for line in site["stack"]]
-        assert found == expected
+        assert [re.sub(r" [^ ]+:1$", "", line) for line in site["stack"]] == expected
 
 
-@pytest.mark.parametrize(
-    "module", ["libc.so.6", "libstdc++.so.6.0.30", "libc.musl-x86_64.so.1", "ld-linux-x86-64.so.2"]
-)
-def test_modules_of_libraries(module):
-    assert model.Frame("f", module=module).is_of_library
-    assert not model.Frame("f", module=f"my{module}").is_of_library
+def with_pinned(*bytes_each):
+    rows = sampled(SITES[:3], 1)
+    for row, each in zip(rows, bytes_each, strict=True):
+        row.pinned = each * row.live / row.site.probability
+    return rows
 
 
 @pytest.fixture
-def pinned(tmp_path):
+def pinned(written):
     """One of two sites pins a megabyte with each of its samples, and the other one a kilobyte."""
-    rows = sampled(SITES[:3], 1)
-    for row, each in zip(rows, (1 << 20, 1 << 10, 0), strict=True):
-        row.pinned = each * row.live / row.site.probability
-    return Writer(rows, names=NAMES).write(tmp_path / "pinned.pb")
+    return written("pinned.pb", with_pinned(1 << 20, 1 << 10, 0))
 
 
 def test_what_sites_pin(run, pinned):
@@ -197,19 +200,13 @@ def test_what_sites_pin(run, pinned):
     assert "free in slabs, pinned by" in pinned.with_suffix(".html").read_text()
 
 
-@pytest.mark.parametrize(
-    "writer",
-    [
-        Writer(sampled(SITES, 1), has_pinned=False),
-        Writer(sampled(SITES, 1), comments=("pid 1", "command x", "kind peak")),
-    ],
-)
-def test_profiles_that_do_not_know_what_is_pinned(run, tmp_path, writer):
-    path = writer.write(tmp_path / "other.pb")
-    assert "--type pinned" not in run("show", path).out
-    for verb in ("show", "folded"):
-        out, err = run(verb, path, "--type", "pinned", status=EXIT_USAGE)
-        assert (out, "pinned" in err) == ("", True), err
+def test_profiles_that_do_not_know_what_is_pinned(run, written):
+    for more in ({"has_pinned": False}, {"comments": ("pid 1", "command x", "kind peak")}):
+        path = written("other.pb", **more)
+        assert "--type pinned" not in run("show", path).out
+        for verb in ("show", "folded"):
+            out, err = run(verb, path, "--type", "pinned", status=EXIT_USAGE)
+            assert (out, "pinned" in err) == ("", True), err
 
 
 def test_table(run, profile):
@@ -225,9 +222,8 @@ def test_table(run, profile):
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_table_fits(run, tmp_path, width, monkeypatch):
-    names = {**NAMES, GROW: [("x" * 300, "src/" + "y" * 30 + ".c", 21)]}
-    path = Writer(sampled(SITES, 1), names=names).write(tmp_path / "long.pb")
+def test_table_fits(run, written, width, monkeypatch):
+    path = written("l.pb", names={**NAMES, GROW: [("x" * 300, "src/" + "y" * 30 + ".c", 21)]})
     monkeypatch.setenv("COLUMNS", str(width))
     for by in ("function", "line", "stack"):
         table = run("show", path, "--by", by).out.split("\n\n")[1].splitlines()
@@ -245,38 +241,37 @@ def test_by_line_and_stack_and_top(run, profile):
     assert "< main src/main.c:40" in out
 
 
-def test_what_was_dropped_and_cut_is_told(run, tmp_path):
+def test_what_was_dropped_and_cut_is_told(run, written):
     rows = [Row(Site((MALLOC, GROW), 100, 4, 4, cut=True), 4, 4), Row(SITES[0], 12, 12)]
     comments = ("pid 1", "command x", "dropped 1234", "kind limit")
-    path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "d.pb")
-    out = run("show", path).out
+    out = run("show", written("d.pb", rows, comments=comments)).out
     mentions(out, "1,234 samples", "25% ", "[stack truncated here]", "x (pid 1), near its limit")
-
-
-def test_frames_that_the_file_wants_dropped(run, tmp_path):
-    writer = Writer(sampled(SITES, 1), names=NAMES, drop_frames="malloc|grow")
-    path = writer.write(tmp_path / "d.pb")
+    # The file may want frames dropped.
+    path = written("d.pb", drop_frames="malloc|grow")
     functions = {site["function"] for site in sites(run, "show", path)}
     assert "grow" not in functions
     assert "operator new(unsigned long)" in functions
 
 
-def test_empty_profile(run, tmp_path):
-    path = Writer([]).write(tmp_path / "e.pb")
+def test_empty_profile(run, written):
+    path = written("e.pb", [])
     assert "No samples" in run("show", path).out
     for verb in (["leaks"], ["diff", path], ["leaks", path], ["folded"]):
         run(*verb, path)
-    run("flame", path, "-o", tmp_path / "e.html")
-    run("symbolize", path, "-o", tmp_path / "e2.pb")
+    run("flame", path, "-o", "e.html")
+    run("symbolize", path, "-o", "e2.pb")
     run("show", path, "--json")
 
 
-def test_what_began_late_says_what_it_does_not_cover(run, tmp_path):
+def test_what_began_late_says_what_it_does_not_cover(run, written):
     rows = sampled(SITES, 1)
-    blocks = sum(row.live * row.site.block / row.site.probability for row in rows)
-    comments = ("pid 1", "command x", "kind now", "began_after_ms 180000", "paused_ms 0")
-    late = Writer(rows, names=NAMES, comments=(*comments, f"in_use {round(blocks) + 500_000_000}"))
-    path = late.write(tmp_path / "late.pb")
+    blocks = round(sum(row.live * row.site.block / row.site.probability for row in rows))
+
+    def began_late(name, *more):
+        comments = ("pid 1", "command x", "kind now", "began_after_ms 180000", "paused_ms 0")
+        return written(name, rows, comments=(*comments, *more))
+
+    path = began_late("late.pb", f"in_use {blocks + 500_000_000}")
     for verb in ("show", "leaks"):
         out = " ".join(run(verb, path).out.split())
         assert re.search("13:13:20 UTC, 3 min .*477M", out)
@@ -287,41 +282,40 @@ def test_what_began_late_says_what_it_does_not_cover(run, tmp_path):
     run("flame", path, "-o", "late.html")
     assert "477M" in Path("late.html").read_text()
     # At the peak, the bytes in use are not known.
-    path = Writer(rows, names=NAMES, comments=comments).write(tmp_path / "peak.pb")
-    assert "earlier allocations" in run("show", path).out
+    assert "earlier allocations" in run("show", began_late("peak.pb")).out
     # The rest may be chance.
-    early = Writer(rows, names=NAMES, comments=(*comments, f"in_use {round(blocks)}"))
-    assert answer(run, "show", early.write(tmp_path / "e.pb"))["profile"]["uncovered_bytes"] == 0
+    early = began_late("e.pb", f"in_use {blocks}")
+    assert answer(run, "show", early)["profile"]["uncovered_bytes"] == 0
 
 
 @pytest.mark.parametrize(
     ("ids", "told"),
     [
-        (("ab", "ab"), ""),
-        (("ab", "cd"), "is a different"),
-        (("", ""), "may be a different"),
+        (("ab", "ab"), []),
+        (("ab", "cd"), ["is a different"]),
+        (("", ""), ["may be a different"]),
     ],
 )
-def test_changes_between_builds_are_marked(run, tmp_path, ids, told):
+def test_changes_between_builds_are_marked(run, written, ids, told):
     files = []
     for pid, build_id in enumerate(ids, 1):
         code = [File(0x1000, 0x2000, "/srv/server", build_id=build_id)]
         comments = (f"pid {pid}", "command server", "kind exit")
-        writer = Writer(sampled(SITES, 1), code, names=NAMES, comments=comments)
-        files.append(writer.write(tmp_path / f"{pid}.pb"))
+        files.append(written(f"{pid}.pb", files=code, comments=comments))
     notes = [note for note in answer(run, "diff", *files)["notes"] if note.startswith("server")]
-    assert (len(notes), all(told in note for note in notes)) == (1 if told else 0, True)
+    assert len(notes) == len(told)
+    assert all(words in note for words, note in zip(told, notes, strict=True))
 
 
-def test_processes_that_began_at_other_times_share_no_samples(run, tmp_path):
+def test_processes_that_began_at_other_times_share_no_samples(run, written):
     """The first process of every container has ID 1."""
-    files = []
-    for name, later in (("a.pb", 0), ("b.pb", 3_600)):
-        comments = ("pid 1", "command server", "kind now", "began_after_ms 0", "paused_ms 0")
-        writer = Writer(sampled(SITES, 1), names=NAMES, comments=comments)
-        writer.time_nanos += later * 10**9
-        files.append(writer.write(tmp_path / name))
+    comments = ("pid 1", "command server", "kind now", "began_after_ms 0", "paused_ms 0")
+    files = [
+        written(name, comments=comments, time_nanos=Writer.time_nanos + later * 10**9)
+        for name, later in (("a.pb", 0), ("b.pb", 3_600))
+    ]
     assert answer(run, "diff", *files)["same_process"] is False
+    assert "another process" in run("leaks", *files).out
 
 
 # --- two profiles --------------------------------------------------------------------------------
@@ -354,14 +348,11 @@ def test_diff(run, grown):
     assert (found["sites"][0]["verdict"], found["same_process"]) == ("shrank", False)
 
 
-def test_diff_of_what_is_pinned(run, pinned, tmp_path):
+def test_diff_of_what_is_pinned(run, pinned, written):
     """For one process: the first site pins a third of what it did, the second one as much as
     before."""
-    rows = sampled(SITES[:3], 1)
-    for row, each in zip(rows, (1 << 20, 3 << 10, 0), strict=True):
-        row.pinned = each / 3 * row.live / row.site.probability
-    later = Writer(rows, names=NAMES, time_nanos=1_790_000_600_000_000_000)
-    path = later.write(tmp_path / "later.pb")
+    rows = with_pinned((1 << 20) / 3, 1 << 10, 0)
+    path = written("later.pb", rows, time_nanos=1_790_000_600_000_000_000)
     found = answer(run, "diff", pinned, path, "--type", "pinned", "--by", "stack")
     assert (found["type"], found["same_process"]) == ("pinned", True)
     first, second = found["sites"]
@@ -395,11 +386,6 @@ def test_leaks_of_two_looks(run, grown):
     (first, *_) = sites(run, "leaks", *grown, "--exit-code", status=EXIT_REGRESSION)
     assert first["verdict"] == "grew"
     assert "another process" not in out
-
-
-def test_leaks_of_two_processes(run, profile, tmp_path):
-    other = Writer(sampled(SITES, 1), names=NAMES, comments=("pid 12", "command server"))
-    assert "another process" in run("leaks", other.write(tmp_path / "other.pb"), profile).out
 
 
 # --- files for other tools ------------------------------------------------------------------------
@@ -445,55 +431,57 @@ def test_pprof_reads_symbolized_profiles(run, profile):
 # --- the page ------------------------------------------------------------------------------------
 
 
+def page_data():
+    page = Path("p.html").read_text()
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def assert_nested(nodes):
+    """No node has less than its children, up to rounding; all have intervals."""
+    inside = [0] * len(nodes)
+    for node in nodes[1:]:
+        inside[node[0]] += node[4]
+    assert inside[0] == pytest.approx(nodes[0][4], abs=len(nodes))
+    for node, of_children in zip(nodes, inside, strict=True):
+        assert of_children <= node[4] + len(nodes)
+        assert node[5] <= node[4] <= node[6]
+
+
 def test_page_stands_alone(run, profile):
     assert run("flame", profile, "-o", "p.html").out == "p.html\n"
     page = Path("p.html").read_text()
     assert len(page) < 30_000
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
-    whole = estimate(sampled(SITES, 1), *SITES)
-    assert data["nodes"][0][4] == pytest.approx(whole, abs=1)
-    for at, node in enumerate(data["nodes"]):
-        inside = sum(other[4] for other in data["nodes"] if other[0] == at)
-        assert inside <= node[4] + len(data["nodes"])
-        assert node[5] <= node[4] <= node[6]
+    nodes = page_data()["nodes"]
+    assert nodes[0][4] == pytest.approx(estimate(sampled(SITES, 1), *SITES), abs=1)
+    assert_nested(nodes)
     run("flame", profile, "-o", "p.html", status=EXIT_USAGE)
     run("flame", profile, "-f", "-o", "p.html", "--type", "alloc")
     run("flame", profile, "-o", "/no/such/p.html", status=EXIT_USAGE)
 
 
-def test_names_are_no_markup(run, tmp_path):
+def test_names_are_no_markup(run, written):
     evil = "</script><script>alert(1)</script>"
-    rows = sampled(SITES, 1)
-    comments = ("pid 1", f"command {evil}")
-    path = Writer(rows, names={**NAMES, GROW: [(evil, evil, 1)]}, comments=comments)
-    run("flame", path.write(tmp_path / "evil.pb"), "-o", "p.html")
+    names = {**NAMES, GROW: [(evil, evil, 1)]}
+    path = written("evil.pb", names=names, comments=("pid 1", f"command {evil}"))
+    run("flame", path, "-o", "p.html")
     assert "<script>alert" not in Path("p.html").read_text()
 
 
-def test_pages_of_large_profiles_stay_small(run, tmp_path):
-    names = {0x10000 + n: [(f"function_{n}", f"src/file_{n % 90}.cpp", n)] for n in range(10_000)}
+def test_pages_of_large_profiles_stay_small(run, written):
+    count, first = 10_000, 0x10000
+    names = {first + n: [(f"function_{n}", f"src/file_{n % 90}.cpp", n)] for n in range(count)}
     rows = [
-        Row(
-            Site((0x10000 + n, 0x10000 + n // 3, 0x10000 + n // 50), 64, 1, 1), 1 + n % 7, 1 + n % 7
-        )
-        for n in range(10_000)
+        Row(Site((first + n, first + n // 3, first + n // 50), 64, 1, 1), 1 + n % 7, 1 + n % 7)
+        for n in range(count)
     ]
-    path = Writer(rows, names=names).write(tmp_path / "large.pb")
-    run("flame", path, "-o", "p.html")
-    page = Path("p.html")
-    assert page.stat().st_size < 1_000_000
-    found = model.read(path)
-    stacks = Stacks(found, look_up(found))
-    nodes = flame.tree(found, stacks, "inuse")
-    kept = flame.without_small_ones(nodes)
-    assert len(kept) < len(nodes) / 2
-    sums = [0.0] * len(kept)
-    for node in kept[1:]:
-        sums[node.parent] += node.bytes.total
-    for node, inside in zip(kept, sums, strict=True):
-        assert inside <= node.bytes.total * (1 + 1e-9)
-    assert sums[0] == pytest.approx(nodes[0].bytes.total)
+    run("flame", written("large.pb", rows, names), "-o", "p.html")
+    assert Path("p.html").stat().st_size < 1_000_000
+    nodes = page_data()["nodes"]
+    assert len(nodes) < (count + count // 3 + count // 50) / 2
+    whole = sum(row.live * row.site.size / row.site.probability for row in rows)
+    assert nodes[0][4] == pytest.approx(whole, rel=1e-6)
+    assert_nested(nodes)
 
 
 @pytest.mark.parametrize("width", [375, 1280])
@@ -565,24 +553,26 @@ def test_files_that_cannot_be_read(run, tmp_path, profile, monkeypatch):
 
 
 def test_damaged_and_others_profiles_are_refused(run, tmp_path):
-    """A heap profile without our labels, like Go's: its errors cannot be computed."""
-    message = messages.Message()
-    message.ParseFromString(Writer(sampled(SITES, 1)).data())
-    for sample in message.sample:
-        del sample.label[:]
-    (tmp_path / "go.pb").write_bytes(message.SerializeToString())
-    assert "labels" in run("show", tmp_path / "go.pb", status=EXIT_USAGE).err
-    for change in ("location", "string", "block"):
+    def without_labels(message):
+        """A heap profile like Go's: its errors cannot be computed."""
+        for sample in message.sample:
+            del sample.label[:]
+
+    def without_a_block(message):
+        message.sample[0].label[1].num = 0
+
+    path = tmp_path / "bad.pb"
+    for change, told in (
+        (without_labels, "labels"),
+        (lambda message: message.sample[0].location_id.append(99), "is damaged"),
+        (lambda message: message.comment.append(9999), "is damaged"),
+        (without_a_block, "is damaged"),
+    ):
         message = messages.Message()
         message.ParseFromString(Writer(sampled(SITES, 1)).data())
-        if change == "location":
-            message.sample[0].location_id.append(99)
-        elif change == "string":
-            message.comment.append(9999)
-        else:
-            message.sample[0].label[1].num = 0
-        (tmp_path / "bad.pb").write_bytes(message.SerializeToString())
-        assert "is damaged" in run("show", tmp_path / "bad.pb", status=EXIT_USAGE).err
+        change(message)
+        path.write_bytes(message.SerializeToString())
+        assert told in run("show", path, status=EXIT_USAGE).err
 
 
 @settings(
@@ -600,27 +590,18 @@ def test_damaged_profiles_are_read_or_refused(tmp_path, at, junk, end):
         gather(found, Stacks(found, look_up(found)), "function", "inuse")
 
 
+BYTES = st.integers(0, 1 << 40)
+STACK = st.lists(st.integers(1, (1 << 64) - 1), max_size=70)
+ROWS = st.lists(st.tuples(STACK, st.integers(0, 1 << 47), BYTES, BYTES, st.booleans()), max_size=8)
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.integers(1, (1 << 64) - 1), max_size=70),
-            st.integers(0, 1 << 47),
-            st.integers(0, 1 << 40),
-            st.integers(0, 1 << 40),
-            st.booleans(),
-        ),
-        max_size=8,
-    ),
-    st.integers(1, 1 << 40),
-    st.booleans(),
-)
+@given(ROWS, st.integers(1, 1 << 40), st.booleans())
 def test_round_trip(tmp_path, given_rows, interval, packed_file):
     """Everything that the library may write is read back unchanged."""
     rows = [Row(Site(tuple(s), size, a, b, cut=cut), a, b) for s, size, a, b, cut in given_rows]
     path = Writer(rows, interval=interval).write(tmp_path / "r.pb", packed_file)
     found = model.read(path)
-    assert len(found.rows) == len(rows)
     for row, read in zip(rows, found.rows, strict=True):
         addresses = tuple(found.locations[each].address + 1 for each in read.stack)
         assert addresses == row.site.stack
@@ -628,23 +609,18 @@ def test_round_trip(tmp_path, given_rows, interval, packed_file):
         assert (read.allocs, read.live, read.cut) == (row.allocs, row.live, row.site.cut)
         assert read.interval == found.period == interval
     out = tmp_path / "again.pb.gz"
-    message = messages.read(path)
-    out.write_bytes(messages.packed(message))
+    out.write_bytes(messages.packed(messages.read(path)))
     assert model.read(out).rows == found.rows
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["p.pb"], "Did you mean tsmalloc profile show p.pb?"),
-        (["--", "./not-there"], "not-there"),
-        (["symbolize", "p.pb", "-o", "/no/such/x.pb"], "mkdir -p /no/such"),
-    ],
-)
-def test_mistakes_are_named(run, profile, arguments, words):
-    assert profile.is_file()
-    out, err = run(*arguments, status=127 if "./not-there" in arguments else EXIT_USAGE)
-    assert (out, words in err) == ("", True), err
+def test_mistakes_are_named(run, profile):
+    for arguments, words, status in (
+        (["p.pb"], "Did you mean tsmalloc profile show p.pb?", EXIT_USAGE),
+        (["--", "./not-there"], "not-there", 127),
+        (["symbolize", profile, "-o", "/no/such/x.pb"], "mkdir -p /no/such", EXIT_USAGE),
+    ):
+        out, err = run(*arguments, status=status)
+        assert (out, words in err) == ("", True), err
 
 
 # --- a program -----------------------------------------------------------------------------------
@@ -668,10 +644,10 @@ def program(tmp_path):
 
 
 @pytest.fixture
-def two(tmp_path):
-    small = Writer(sampled(SITES[1:2], 1), names=NAMES, comments=("pid 12", "command helper"))
-    large = Writer(sampled(SITES, 1), names=NAMES)
-    return [str(small.write(tmp_path / "small.pb")), str(large.write(tmp_path / "large.pb"))]
+def two(written):
+    comments = ("pid 12", "command helper")
+    small = written("small.pb", sampled(SITES[1:2], 1), comments=comments)
+    return [str(small), str(written("large.pb"))]
 
 
 def test_profile_of_a_program(run, program, two, tmp_path):
@@ -723,13 +699,6 @@ def test_program_without_a_profile(run, program):
     damaged = Path("damaged.pb")
     damaged.write_bytes(b"no")
     assert "warning: " in run(*program, "0", damaged, status=EXIT_USAGE).err
-
-
-def test_a_program_that_crashes_leaves_its_profile(run):
-    code = "my @kept = map { 'a' x 1000 } 1..20000; kill ABRT => $$; sleep 60"
-    out = run("run", "--json", "--", "perl", "-e", code, status=134).out
-    found = json.loads(out)
-    assert (found["profile"]["kind"], found["total"]["high"] > 20_000_000) == ("exit", True)
 
 
 def test_signals_reach_the_program(tmp_path):

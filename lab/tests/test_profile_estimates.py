@@ -56,17 +56,12 @@ def test_95_percent_intervals_hold_the_truth(kind, means):
     assert sums / truths == pytest.approx(1.0, abs=0.02)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 50), st.integers(1, 1 << 30), st.integers(1, 1 << 40)),
-        min_size=1,
-        max_size=5,
-    )
-)
+SAMPLES = st.tuples(st.integers(1, 50), st.integers(1, 1 << 30), st.integers(1, 1 << 40))
+
+
+@given(st.lists(SAMPLES, min_size=1, max_size=5))
 def test_intervals_are_in_order_and_never_below_what_was_seen(samples):
-    estimate = Estimate()
-    for count, size, interval in samples:
-        estimate.add(count, size, -math.expm1(-size / interval))
+    estimate = estimate_of(*((n, size, -math.expm1(-size / every)) for n, size, every in samples))
     low, high = estimate.interval()
     rounding = 1e-9 * estimate.total
     assert estimate.seen - rounding <= low <= estimate.total + rounding
@@ -81,9 +76,7 @@ def test_intervals_are_in_order_and_never_below_what_was_seen(samples):
 )
 def test_gamma_quantiles_are_those_of_the_distribution(samples, off):
     """Compared with scipy; for one sample the approximation is 16% off at its low end."""
-    estimate = Estimate()
-    estimate.add(samples, 1.0, 1e-6)
-    low, high = estimate.interval()
+    low, high = estimate_of((samples, 1.0, 1e-6)).interval()
     exact = oracle.gamma.ppf([0.025, 0.975], samples + 0.5) * 1e6
     assert low == pytest.approx(exact[0], rel=off)
     assert high == pytest.approx(exact[1], rel=0.01)
@@ -91,39 +84,36 @@ def test_gamma_quantiles_are_those_of_the_distribution(samples, off):
 
 def test_formulae_of_the_format():
     p = -math.expm1(-4096 / INTERVAL)
-    estimate = Estimate()
-    estimate.add(7, 4000, p)
+    estimate = estimate_of((7, 4000, p))
     assert estimate.total == pytest.approx(7 * 4000 / p)
     assert estimate.variance == pytest.approx(7 * 4000**2 * (1 - p) / p**2)
     other = replace(estimate)
     estimate.include(other)
     assert (estimate.samples, estimate.variance) == (14, pytest.approx(2 * other.variance))
-    certain = Estimate()
-    certain.add(12, 1000, 1.0)
-    assert certain.interval() == (12_000, 12_000)
+    assert estimate_of((12, 1000, 1.0)).interval() == (12_000, 12_000)
     assert Estimate().interval() == (0.0, 0.0)
 
 
-def test_many_samples_are_normal():
+def estimate_of(*samples):
     estimate = Estimate()
-    estimate.add(100_000, 100, 0.001)
-    low, high = estimate.interval()
+    for each in samples:
+        estimate.add(*each)
+    return estimate
+
+
+def test_many_samples_are_normal():
+    estimate = estimate_of((100_000, 100, 0.001))
     half = Z * math.sqrt(estimate.variance)
-    assert (low, high) == pytest.approx((estimate.total - half, estimate.total + half), rel=1e-3)
+    expected = (estimate.total - half, estimate.total + half)
+    assert estimate.interval() == pytest.approx(expected, rel=1e-3)
 
 
 def test_change_from_nothing_is_uncertain():
-    few = Estimate()
-    few.add(2, 100, 0.001)
+    few, many = estimate_of((2, 100, 0.001)), estimate_of((40, 100, 0.001))
     low, high = Change(Estimate(), few).interval()
     assert low < 0.0 < high
-    many = Estimate()
-    many.add(40, 100, 0.001)
     assert Change(Estimate(), many).interval()[0] > 0.0
     assert Change(many, many).total == 0.0
-
-
-# --- changes of whole profiles -------------------------------------------------------------------
 
 
 def sites(count):
@@ -138,19 +128,14 @@ def sites(count):
 
 
 def loaded(rows, path, **changes):
-    writer = Writer(rows)
-    for name, value in changes.items():
-        setattr(writer, name, value)
-    profile = read(writer.write(path))
+    profile = read(Writer(rows, **changes).write(path))
     return LoadedProfile(profile, Stacks(profile, look_up(profile)))
 
 
 def compared(before, after, folder, same):
-    pid = "pid 1" if same else "pid 2"
+    pid, later = "pid 1" if same else "pid 2", 1_790_000_060 * 10**9
     first = loaded(before, folder / "a.pb", comments=("pid 1", "command x"))
-    second = loaded(
-        after, folder / "b.pb", comments=(pid, "command x"), time_nanos=1_790_000_060 * 10**9
-    )
+    second = loaded(after, folder / "b.pb", comments=(pid, "command x"), time_nanos=later)
     found = between(first, second, "stack", "inuse")
     assert found.same_process == same
     return found
@@ -208,13 +193,11 @@ def test_a_leak_is_found_and_its_size_is_held(tmp_path):
 
 def test_counts_that_fall_are_of_another_process(tmp_path):
     site = sites(1)[0]
-    first, second = Row(site, 9, 5), Row(site, 8, 5)
-    a = loaded([first], tmp_path / "a.pb")
-    b = loaded([second], tmp_path / "b.pb")
-    assert not between(a, b, "line", "inuse").same_process
-    assert between(b, a, "line", "inuse").same_process
-    other = loaded([first], tmp_path / "c.pb", comments=("pid 4711", "command other"))
-    assert not between(b, other, "line", "inuse").same_process
+    a = loaded([Row(site, 9, 5)], tmp_path / "a.pb")
+    b = loaded([Row(site, 8, 5)], tmp_path / "b.pb")
+    c = loaded([Row(site, 9, 5)], tmp_path / "c.pb", comments=("pid 4711", "command other"))
+    for before, after, same in ((a, b, False), (b, a, True), (b, c, False)):
+        assert between(before, after, "line", "inuse").same_process == same
 
 
 def test_family_wise_level():

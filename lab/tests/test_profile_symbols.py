@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from profile_fixtures import File, Row, Site, Writer
-from prompt import ran, script
+from prompt import ran, script, write_files
 
 from tsmlab.profile import binaries, symbols
 from tsmlab.profile.binaries import Origin
@@ -70,15 +70,13 @@ def line_of(text, mark):
     return next(found)
 
 
-def compiled(folder, *options):
+def compiled(folder, *options, program_options=()):
     """The program and its library, in a folder; returns the program."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "collect.c").write_text(LIBRARY)
-    (folder / "cart.cpp").write_text(PROGRAM)
+    write_files(folder, {"collect.c": LIBRARY, "cart.cpp": PROGRAM})
     library, program = folder / "libcollect.so", folder / "cart"
     flags = ("-g", "-O1", "-Wl,--build-id", *options)
     ran("gcc", *flags, "-shared", "-fPIC", "-o", library, folder / "collect.c", status=0)
-    found = ("-Wl,-rpath,$ORIGIN", f"-L{folder}", "-lcollect")
+    found = ("-Wl,-rpath,$ORIGIN", f"-L{folder}", "-lcollect", *program_options)
     ran("g++", *flags, "-o", program, folder / "cart.cpp", *found, status=0)
     return program
 
@@ -95,13 +93,11 @@ def profile_of(program, out, **changes):
     files = []
     for line in lines:
         if match := re.fullmatch(r"(\w+)-(\w+) r-xp (\w+) \S+ \d+ +(/.*)", line):
-            path = Path(match[4])
-            found = binaries.read(path)
-            build_id = changes.get(path.stem, found.build_id if found else "")
             start, limit, offset = (int(match[n], 16) for n in (1, 2, 3))
-            files.append(File(start, limit, str(path), offset, build_id))
-    row = Row(Site(stack, 100, 10, 10), 10, 10)
-    return taken_now([row], files).write(out)
+            found = binaries.read(Path(match[4]))
+            build_id = changes.get(Path(match[4]).stem, found.build_id if found else "")
+            files.append(File(start, limit, match[4], offset, build_id))
+    return taken_now([Row(Site(stack, 100, 10, 10), 10, 10)], files).write(out)
 
 
 def taken_now(rows, files, pid=GONE):
@@ -111,7 +107,6 @@ def taken_now(rows, files, pid=GONE):
 
 
 def stack_in(profile, *where):
-    """The frames of the profile's only stack, and the notes about them."""
     contents = read(profile)
     found = look_up(contents, *where)
     return [frame for each in contents.rows[0].stack for frame in found.frames[each]], found.notes
@@ -155,26 +150,20 @@ def test_lines_and_inlined_frames(program, name, tmp_path, monkeypatch):
     check_whole(profile)
 
 
-@pytest.mark.parametrize("options", [("-no-pie",), ("-Wl,-z,noseparate-code",), ("-gdwarf-4",)])
-def test_other_layouts_of_the_file(options, tmp_path):
-    library_options = [each for each in options if each != "-no-pie"]
-    program = compiled(tmp_path, *library_options)
-    if "-no-pie" in options:
-        found = ("-Wl,-rpath,$ORIGIN", f"-L{tmp_path}", "-lcollect")
-        ran("g++", "-g", "-O1", *options, "-o", program, tmp_path / "cart.cpp", *found, status=0)
-    profile = profile_of(program, tmp_path / "p.pb")
-    check_whole(profile)
-
-
-def strip(program):
-    ran("strip", *files_of(program), status=0)
+@pytest.mark.parametrize(
+    ("options", "of_program"),
+    [((), ("-no-pie",)), (("-Wl,-z,noseparate-code",), ()), (("-gdwarf-4",), ())],
+)
+def test_other_layouts_of_the_file(options, of_program, tmp_path):
+    program = compiled(tmp_path, *options, program_options=of_program)
+    check_whole(profile_of(program, tmp_path / "p.pb"))
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, None])
 def test_stripped_files_have_the_names_that_they_export(name, tmp_path, monkeypatch):
     """And no others: `hidden` lies after another function, whose name it must not get."""
     program = compiled(tmp_path)
-    strip(program)
+    ran("strip", *files_of(program), status=0)
     profile = profile_of(program, tmp_path / "p.pb")
     use(monkeypatch, tmp_path, *([name] if name else []))
     frames, notes = stack_in(profile)
@@ -197,14 +186,12 @@ def test_the_note_of_a_probe_is_no_build_id(tmp_path):
     source, program = tmp_path / "probe.c", tmp_path / "probe"
     source.write_text(PROBE)
     ran("gcc", "-Wl,--build-id", "-o", program, source, status=0)
-    said = ran("readelf", "-n", program, status=0)
-    assert "stapsdt" in said.stdout
-    build_id = re.search(r"Build ID: (\w+)", said.stdout)
-    found = binaries.read(program)
-    assert found.build_id == build_id[1]
+    notes = ran("readelf", "-n", program, status=0).stdout
+    assert "stapsdt" in notes
+    assert binaries.read(program).build_id == re.search(r"Build ID: (\w+)", notes)[1]
 
 
-def test_debug_files_by_build_id(tmp_path):
+def test_debug_files_by_build_id_and_a_file_that_is_gone(tmp_path):
     program = compiled(tmp_path)
     debug = tmp_path / "debug"
     for file in files_of(program):
@@ -212,12 +199,15 @@ def test_debug_files_by_build_id(tmp_path):
         place = debug / ".build-id" / found.build_id[:2] / f"{found.build_id[2:]}.debug"
         place.parent.mkdir(parents=True, exist_ok=True)
         ran("objcopy", "--only-keep-debug", file, place, status=0)
-    strip(program)
+    ran("strip", *files_of(program), status=0)
     profile = profile_of(program, tmp_path / "p.pb")
     check_whole(profile, debug)
     for file in files_of(program):
         file.unlink()
     check_whole(profile, debug)
+    frames, notes = stack_in(profile)
+    assert frames[2].function.startswith("cart+0x")
+    assert any(str(program) in note for note in notes)
 
 
 @pytest.mark.parametrize("folder", ["", ".debug"])
@@ -271,15 +261,6 @@ def test_names_that_no_build_id_verifies_are_marked(tmp_path):
     assert any("-Wl,--build-id" in note for note in notes)
 
 
-def test_file_that_is_gone(tmp_path):
-    program = compiled(tmp_path)
-    profile = profile_of(program, tmp_path / "p.pb")
-    program.unlink()
-    frames, notes = stack_in(profile)
-    assert frames[2].function.startswith("cart+0x")
-    assert any(str(program) in note for note in notes)
-
-
 @pytest.mark.parametrize(
     ("written_at", "is_its_own"), [(0, True), (-3600, False), (3600, False), (None, False)]
 )
@@ -325,11 +306,9 @@ def test_program_that_fails_is_told(program, tmp_path, monkeypatch):
 
 
 def test_damaged_binaries_have_no_symbols(program, tmp_path):
-    data = program.read_bytes()
+    data, cut = program.read_bytes(), tmp_path / "cut"
     origin = Origin(read(taken_now([], []).write(tmp_path / "p.pb")))
-    for end in (0, 3, 64, 1000, len(data) // 2):
-        (tmp_path / "cut").write_bytes(data[:end])
-        binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""), origin)
-    (tmp_path / "cut").write_text("no ELF")
-    found = binaries.find(Mapping(0x1000, 0x2000, 0, str(tmp_path / "cut"), ""), origin)
-    assert str(tmp_path / "cut") in found.note
+    for content in (*(data[:n] for n in (0, 3, 64, 1000, len(data) // 2)), b"no ELF"):
+        cut.write_bytes(content)
+        found = binaries.find(Mapping(0x1000, 0x2000, 0, str(cut), ""), origin)
+    assert str(cut) in found.note

@@ -36,16 +36,13 @@ def test_trace_has_the_programs_name_and_input_reaches_it(run):
     assert run("--input", "input", "-o", "t.tstrace", "cat").out == "hello"
 
 
-def test_json_and_quiet(run):
+def test_json_quiet_and_an_allocator_of_ones_own(run, build):
     assert run("-q", "-o", "t.tstrace", "true") == ("", "")
-    answer = json.loads(run("-f", "--json", "-o", "t.tstrace", "true").out)
+    library = build("libmine.so.c", "int mine;", "-shared", "-fPIC")
+    own = ("--allocator", f"mine={library}", "-a", "mine")
+    answer = json.loads(run(*own, "-f", "--json", "-o", "t.tstrace", "true").out)
     assert (answer["trace"], answer["exit_code"]) == ("t.tstrace", 0)
     assert answer["events"] == sum(image["events"] for image in answer["images"])
-
-
-def test_allocator_of_ones_own(run, build):
-    library = build("libmine.so.c", "int mine;", "-shared", "-fPIC")
-    answer = json.loads(run("--allocator", f"mine={library}", "-a", "mine", "--json", "true").out)
     assert answer["images"][0]["allocator"] == "libc.so.6"
     assert "nobodys" in run("-a", "nobodys", "-f", "true", status=EXIT_USAGE).err
 
@@ -76,17 +73,13 @@ def test_program_that_fails_or_runs_out_of_time(run, words, said):
         ([], "PROGRAM"),
     ],
 )
-def test_wrong_usage(run, arguments, message):
+def test_wrong_usage(run, build, arguments, message):
     Path("old").write_text("precious")
     assert message in run(*arguments, status=EXIT_USAGE).err
-    assert sorted(path.name for path in Path().iterdir()) == ["old"]
-    assert Path("old").read_text() == "precious"
-
-
-def test_static_program_is_refused(run, build):
     program = build("static.c", "int main(void) { return 0; }", "-static")
     assert "static" in run(program, status=EXIT_USAGE).err
-    assert not Path(f"{program.name}.tstrace").exists()
+    assert sorted(path.name for path in Path().iterdir()) == ["old"]
+    assert Path("old").read_text() == "precious"
 
 
 def test_unrecorded_programs_are_told(run):

@@ -35,11 +35,9 @@ def test_a_trace_is_compared_with_latencies_report_and_exports(tsmalloc, trace, 
     for finding in found.findings:
         assert finding.peak_bytes >= found.lower_bound_bytes == found.trace.peak_live_bytes
         assert None not in (finding.at_peak, finding.over_time)
-        calls = {each.kind: each.calls for each in finding.latencies}
-        runs = finding.runs
-        assert calls["malloc"] + calls["calloc"] == runs * (
-            found.trace.calls["malloc"] + found.trace.calls["calloc"]
-        )
+        timed = {each.kind: each.calls for each in finding.latencies}
+        for kind in ("malloc", "calloc"):
+            assert timed[kind] == finding.runs * found.trace.calls[kind]
         assert all(0 < e.p50_ns <= e.p99_ns <= e.p9999_ns <= e.max_ns for e in finding.latencies)
     mentions(done.stdout, "fragmentation at the peak", "p99.99")
     assert 'id="made-up-memory"' in (tmp_path / "page/index.html").read_text()
@@ -82,12 +80,16 @@ def test_what_cannot_be_replayed_is_told_before_anything_runs(tsmalloc, trace, t
     tickets = ",".join(map(str, range(701, 1400)))  # with a huge least common multiple
     for arguments, says in (
         ((text,), "text.tstrace"),
+        ((tmp_path,), str(tmp_path)),
         ((empty,), "empty.tstrace contains no events"),
         ((cut,), "cut.tstrace' is truncated"),
         ((trace, "--image", "900"), "no image 900"),
         ((trace, "--tickets", "3,0", "--schedule", "stride"), "3,0"),
         ((trace, "--tickets", "3,,2", "--schedule", "lottery"), "3,,2"),
         ((trace, "--tickets", "3"), "asap"),
+        ((trace, "--tickets", "3", "--schedule", "round-robin"), "--tickets"),
+        ((trace, "--quantum", "5"), "--quantum"),
+        ((trace, "--quantum", "5", "--schedule", "recorded"), "--quantum"),
         ((trace, "--tickets", tickets, "--schedule", "stride"), "least common multiple"),
     ):
         done = tsmalloc("replay", *arguments, "-a", "glibc", "-r", "1", status=1)

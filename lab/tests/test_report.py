@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 import replay_fixtures
 import report_fixtures as fixtures
+from prompt import ran
 from refusals import mentions, refused
 
 from tsmlab import cli, records, render, report, study, texts
@@ -28,40 +28,27 @@ LIBRARY = "/* Vega */"
 
 
 class Outline(HTMLParser):
-    """The elements of a page, checked for balance; its identifiers, headings and attributes."""
+    """The elements of a page, checked for balance; its identifiers, headings and text."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.stack: list[str] = []
-        self.ids: list[str] = []
-        self.headings: list[int] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
+        self.stack, self.elements, self.text = [], [], []
         self.feed(text)
         self.close()
+        self.ids = [values["id"] for _, values in self.elements if values.get("id")]
 
     def handle_starttag(self, tag, attrs):
-        self._note(tag, attrs)
+        self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.stack.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
-        self._note(tag, attrs)
-
     def handle_endtag(self, tag):
-        assert self.stack, f"</{tag}> without a beginning"
-        assert self.stack.pop() == tag
+        if tag not in VOID:
+            assert self.stack, f"</{tag}> without a beginning"
+            assert self.stack.pop() == tag
 
     def handle_data(self, data):
         self.text.append(data)
-
-    def _note(self, tag, attrs):
-        values = dict(attrs)
-        self.elements.append((tag, values))
-        if values.get("id"):
-            self.ids.append(str(values["id"]))
-        if re.fullmatch("h[1-6]", tag):
-            self.headings.append(int(tag[1]))
 
     def all(self, tag):
         return [values for name, values in self.elements if name == tag]
@@ -96,21 +83,15 @@ def page(request):
 # --- structure ------------------------------------------------------------------------------------
 
 
-def test_elements_are_balanced_and_identifiers_unique(page):
+def test_elements_headings_links_and_tables_are_well_formed(page):
     outline = Outline(page)
     assert outline.stack == []
     assert len(outline.ids) == len(set(outline.ids))
-
-
-def test_headings_begin_at_one_and_skip_no_level(page):
-    headings = Outline(page).headings
-    assert headings[0] == 1
-    assert headings.count(1) == 1
+    # Headings begin at one and skip no level.
+    headings = [int(tag[1]) for tag, _ in outline.elements if re.fullmatch("h[1-6]", tag)]
+    assert (headings[0], headings.count(1)) == (1, 1)
     assert all(after <= before + 1 for before, after in itertools.pairwise(headings))
-
-
-def test_whatever_is_pointed_at_exists(page):
-    outline = Outline(page)
+    # Whatever is pointed at exists.
     for _, values in outline.elements:
         href = values.get("href") or ""
         wanted = [href[1:]] if href.startswith("#") else []
@@ -118,10 +99,26 @@ def test_whatever_is_pointed_at_exists(page):
         wanted += re.findall(r"url\(#([^)]+)\)", values.get("clip-path") or "")
         wanted += [values["for"] or ""] if "for" in values else []
         assert set(wanted) <= set(outline.ids)
+    # Tables have captions and headers, and can be scrolled by keyboard.
+    tables = len(outline.all("table"))
+    assert tables > 3
+    assert len(outline.all("caption")) == tables
+    regions = [v for v in outline.all("div") if v.get("role") == "region"]
+    assert len(regions) >= tables
+    assert all(v.get("tabindex") == "0" for v in regions)
+    assert all("scope" in v for v in outline.all("th"))
 
 
 def digest(script):
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def scripts_of(page):
+    return re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+
+
+def data_of(figure):
+    return json.loads(re.search(r"<script type=[^>]*>(.*?)</script>", figure, re.DOTALL)[1])
 
 
 def test_nothing_is_loaded_and_only_known_scripts_run(page):
@@ -129,7 +126,7 @@ def test_nothing_is_loaded_and_only_known_scripts_run(page):
     policies = [v["content"] for v in outline.all("meta") if "http-equiv" in v]
     assert policies[0].startswith("default-src 'none'")
     assert "unsafe-eval" not in policies[0]
-    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    scripts = scripts_of(page)
     allowed = policies[0].partition("script-src ")[2].split()
     assert set(map(digest, scripts)) | {digest(LIBRARY)} == set(allowed)
     assert len(outline.all("script")) - len(scripts) == len(outline.all("figure")) + 1
@@ -151,8 +148,7 @@ def test_figures_have_a_title_axis_names_and_their_numbers(page):
     for part in re.findall(r"<figure.*?</figure>", page, re.DOTALL):
         assert "<table" in part
         assert re.search(r'role="img" aria-label="[^"]+"', part)
-        panels = json.loads(re.search(r"<script[^>]*>(.*?)</script>", part, re.DOTALL)[1])
-        for panel in panels:
+        for panel in data_of(part):
             x, y = (panel["encoding"][axis] for axis in "xy")
             assert x["title"]
             assert y["title"] or y["type"] == "nominal", "rows are named by themselves"
@@ -168,40 +164,22 @@ def test_page_without_vega_has_its_tables_and_says_so(small, monkeypatch):
     assert "script-src" not in page
 
 
-def test_tables_have_captions_headers_and_can_be_scrolled_by_keyboard(page):
-    outline = Outline(page)
-    tables = len(outline.all("table"))
-    assert tables > 3
-    assert len(outline.all("caption")) == tables
-    regions = [v for v in outline.all("div") if v.get("role") == "region"]
-    assert len(regions) >= tables
-    assert all(v.get("tabindex") == "0" for v in regions)
-    assert all("scope" in v for v in outline.all("th"))
+def test_answer_comes_first_then_results_and_figures(small, comparison_page, experiment_page):
+    def assert_in_order(page, *wanted):
+        assert [i for i in Outline(page).ids if i in wanted] == list(wanted)
 
-
-def test_answer_comes_first_then_results_and_figures(comparison_page):
-    ids = Outline(comparison_page).ids
-    wanted = ["answer", "results", "s-ratios", "s-tradeoff", "s-memory"]
-    wanted += ["s-distribution", "environment", "settings", "reading"]
-    assert [i for i in ids if i in wanted] == wanted
-
-
-def test_experiment_answers_first_and_sets_the_reports_figures_apart(experiment_page):
-    ids = Outline(experiment_page).ids
-    wanted = ["answer", "results", "s-sweep-seconds", "s-ratios"]
-    assert [i for i in ids if i in wanted] == wanted
-    assert [i for i in ids if i.startswith(("counted-at", "reported"))]
-    assert "Recommendation" not in experiment_page
-
-
-def test_the_recommendation_is_the_first_sentence(small, comparison_page):
+    figures = ("s-ratios", "s-tradeoff", "s-memory", "s-distribution")
+    assert_in_order(
+        comparison_page, "answer", "results", *figures, "environment", "settings", "reading"
+    )
     assert render.recommendation(small).split(",")[0] in comparison_page
     assert comparison_page.index("Recommendation:") < comparison_page.index("<dt>Fastest")
-
-
-def test_page_says_the_command_to_use(small, comparison_page):
     library = small.allocator(small.analysis.recommended).path
     assert f"LD_PRELOAD={library} " in comparison_page
+    # An experiment's answer is another, and reported figures are set apart.
+    assert_in_order(experiment_page, "answer", "results", "s-sweep-seconds", "s-ratios")
+    assert re.search('id="(counted-at|reported)', experiment_page)
+    assert "Recommendation" not in experiment_page
 
 
 # --- escaping -------------------------------------------------------------------------------------
@@ -216,32 +194,28 @@ def nasty(small):
     text = records.to_json(Study.of("compare", [small])).replace(json.dumps(old), json.dumps(new))
     checked = json.dumps(records.with_checksum(json.loads(text)))
     named = study.from_json(checked, "results").comparison
-    infos = [replace(info, version=NASTY, path=f"/{NASTY}") for info in named.allocators]
     return replace(
         fixtures.failing(named, NASTY),
         command=[NASTY, NASTY],
-        allocators=infos,
+        allocators=[replace(i, version=NASTY, path=f"/{NASTY}") for i in named.allocators],
         settings=replace(named.settings, setup=NASTY),
         machine=replace(named.machine, cpu=NASTY),
     )
 
 
-def test_odd_text_is_shown_and_never_obeyed(small):
-    made = writing.of(nasty(small))
-    page = html.render(made)
+def test_odd_text_is_shown_and_never_obeyed(small, tmp_path):
+    odd = nasty(small)
+    page = html.render(writing.of(odd))
     outline = Outline(page)
     assert outline.stack == []
-    assert page.count("<script>") == 1, "ours"
+    assert len(scripts_of(page)) == 1, "ours"
     assert "<script>alert(1)" not in page
     assert "<script>alert(1)</script>&" in "".join(outline.text)
     assert "{{ 7*7 }}" in page
     assert not re.search(r"[\x00-\x08\x0b-\x1f\u202e]", page)
     page.encode()
-
-
-def test_odd_text_reaches_files(small, tmp_path):
-    page = report.write(nasty(small), tmp_path / "r")
-    assert page.read_bytes().startswith(b"<!DOCTYPE html>")
+    written = report.write(odd, tmp_path / "r")
+    assert written.read_bytes().startswith(b"<!DOCTYPE html>")
     assert "\\udcff" in (tmp_path / "r" / "runs.csv").read_text(encoding="utf-8")
 
 
@@ -251,9 +225,8 @@ def test_data_of_figures_cannot_end_their_element():
     figure = Figure("f", name, name, [panel], table_of(name, (name,), [[name]]))
     page = html.render(Page(name, name, name, [Section(name, [figure])]))
     assert Outline(page).stack == []
-    assert page.count("<script>") == 1
-    data = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
-    assert json.loads(data[1])[0]["data"] == {"columns": {"series": [name]}}
+    assert len(scripts_of(page)) == 1
+    assert data_of(page)[0]["data"] == {"columns": {"series": [name]}}
 
 
 # --- size --------------------------------------------------------------------------------------
@@ -264,14 +237,10 @@ LIMIT_BYTES = 1_500_000
 
 
 @pytest.mark.long
-def test_twenty_five_allocators_in_fifteen_rounds_stay_small():
-    assert len(html.render(writing.of(fixtures.compared(25, 15))).encode()) < LIMIT_BYTES
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", sorted(fixtures.SHIPPED))
-def test_experiments_on_all_allocators_stay_small(name):
-    assert len(html.render(writing.of(fixtures.experimented(name))).encode()) < LIMIT_BYTES
+@pytest.mark.parametrize("name", [None, *sorted(fixtures.SHIPPED)])
+def test_results_of_all_allocators_stay_small(name):
+    made = fixtures.experimented(name) if name else fixtures.compared(25, 15)
+    assert len(html.render(writing.of(made)).encode()) < LIMIT_BYTES
 
 
 # --- the folder -----------------------------------------------------------------------------------
@@ -284,6 +253,14 @@ def listing(path):
     return {str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()}
 
 
+@pytest.fixture(scope="module")
+def two():
+    """Two experiments of one run."""
+    names = ("x6-iterations", "x3-churn-pairs")
+    made = [fixtures.experimented(name, ("tsmalloc", "glibc"), 3) for name in names]
+    return fixtures.in_one_run(*made)
+
+
 def test_report_of_one_result(small, tmp_path):
     page = report.write(small, tmp_path / "r")
     assert page == tmp_path / "r" / "index.html"
@@ -293,15 +270,17 @@ def test_report_of_one_result(small, tmp_path):
     assert report.read(tmp_path / "r" / "results.json") == Study.of("compare", [small])
 
 
-def test_reports_of_several_results_have_a_page_that_leads_to_them(small, tmp_path):
-    names = ("x6-iterations", "x3-churn-pairs")
-    made = [fixtures.experimented(name, ("tsmalloc", "glibc"), 3) for name in names]
-    found = fixtures.in_one_run(*made)
-    page = report.write([small, found], tmp_path / "r")
-    text = page.read_text(encoding="utf-8")
-    links = [v["href"] for v in Outline(text).all("a") if not str(v["href"]).startswith("#")]
-    assert len(set(links)) == 3
-    assert all((tmp_path / "r" / str(link)).is_file() for link in links)
+def test_reports_of_several_results_have_a_page_that_leads_to_them(small, two, tmp_path):
+    target = tmp_path / "r"
+    text = report.write([small, two], target).read_text(encoding="utf-8")
+    links = {v["href"] for v in Outline(text).all("a") if not v["href"].startswith("#")}
+    assert len(links) == 3
+    assert all((target / link).is_file() for link in links)
+    # A later report replaces this one, and nothing else.
+    (target / "notes.txt").write_text("mine")
+    report.write(small, target)
+    assert listing(target) == FILES | {"notes.txt"}
+    assert (target / "notes.txt").read_text() == "mine"
 
 
 def test_foreign_folder_is_left_alone(small, tmp_path):
@@ -312,16 +291,6 @@ def test_foreign_folder_is_left_alone(small, tmp_path):
     assert (tmp_path / "index.html").read_text() == "mine, too"
     report.write(small, tmp_path, force=True)
     assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_report_is_replaced_by_a_later_one_and_nothing_else_is(small, tmp_path):
-    found = fixtures.in_one_run(fixtures.experimented("x6-iterations", ("tsmalloc", "glibc"), 3))
-    target = tmp_path / "r"
-    report.write([small, found], target)
-    (target / "notes.txt").write_text("mine")
-    report.write(found, target)
-    assert listing(target) == FILES | {"notes.txt"}
-    assert (target / "notes.txt").read_text() == "mine"
 
 
 def test_list_of_files_cannot_lead_out_of_the_folder(small, tmp_path):
@@ -381,12 +350,9 @@ def published(page, folder=None):
         return publish(Study.of("compare", [page]), [], {**given, "report": folder})
 
 
-def test_measurement_offers_a_report(small, capsys):
+def test_measurement_offers_a_report_or_writes_it(small, tmp_path, capsys):
     assert not published(small)
     assert "tsmalloc report '/kept it/here.json'" in capsys.readouterr().err
-
-
-def test_measurement_writes_the_report_that_was_asked_for(small, tmp_path, capsys):
     assert not published(small, tmp_path / "r")
     said = capsys.readouterr().err
     assert f"report     {tmp_path / 'r' / 'index.html'}" in said
@@ -407,4 +373,4 @@ def test_drawing_is_loaded_only_by_who_writes_a_report():
         "import sys; import tsmlab.commands.compare, tsmlab.commands.report, tsmlab.report;"
         "sys.exit('jinja2' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    ran(sys.executable, "-c", code, status=0)

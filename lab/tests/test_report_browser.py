@@ -36,14 +36,18 @@ def written(folder):
     return sorted((folder / "r").rglob("index.html"))
 
 
-def drawn(browser, page, width, **how):
-    """Opens a page and waits for its figures."""
+def drawn(browser, page, width=1280, **how):
     browser.open(page, width, **how)
     deadline = time.monotonic() + 60
     while browser.evaluate("!!document.querySelector('figure') && !document.documentElement"
                            ".dataset.drawn"):  # fmt: skip
         assert time.monotonic() < deadline, browser.complaints
         time.sleep(0.05)
+
+
+@pytest.fixture
+def comparison(pages):
+    return next(page for page in pages if "compare" in str(page))
 
 
 def rgb(colour):
@@ -57,8 +61,7 @@ def test_pages_fit_and_nobody_complains(browser, pages, width, scripts):
     browser.allow_scripts(scripts)
     for page in pages:
         (drawn if scripts else Browser.open)(browser, page, width)
-        wide = browser.evaluate("document.documentElement.scrollWidth")
-        assert wide <= width, page
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width, page
         assert browser.complaints == []
         assert len(browser.evaluate("document.querySelector('main').innerText")) > 60
         charts = "[...document.querySelectorAll('.chart')].filter(c => c.offsetHeight)"
@@ -68,36 +71,31 @@ def test_pages_fit_and_nobody_complains(browser, pages, width, scripts):
 
 
 COUNT = "document.querySelectorAll('#memory .mark-line path').length"
+TICKS = """[...document.querySelectorAll('#memory .role-axis text')]
+.map(t => t.textContent).sort().join()"""
+MARK = """(() => {
+  const mark = document.querySelector('#tradeoff .mark-symbol path');
+  mark.scrollIntoView({block: 'center', behavior: 'instant'});
+  const b = mark.getBoundingClientRect();
+  return [b.x + b.width / 2, b.y + b.height / 2]
+})()"""
 
 
-def test_legends_hide_series_and_buttons_zoom(browser, pages):
-    drawn(browser, next(p for p in pages if "compare" in str(p)), 1280)
-    before = browser.evaluate(COUNT)
-    browser.evaluate("document.querySelector('#memory .legend button').click()")
-    time.sleep(0.5)
-    assert browser.evaluate(COUNT) == before - 1
-    browser.evaluate("document.querySelector('#memory .legend button').click()")
-    time.sleep(0.5)
-    assert browser.evaluate(COUNT) == before
-    ticks = (
-        "[...document.querySelectorAll('#memory .role-axis text')]"
-        ".map(t => t.textContent).sort().join()"
-    )
-    whole = browser.evaluate(ticks)
-    for button, same in (("nearer", False), ("all", True)):
-        browser.evaluate(f"document.querySelector('#memory .tools [value={button}]').click()")
+def test_legends_hide_series_buttons_zoom_and_marks_say_what_they_are(browser, comparison):
+    def click(selector):
+        browser.evaluate(f"document.querySelector('#memory {selector}').click()")
         time.sleep(0.5)
-        assert (browser.evaluate(ticks) == whole) == same
 
-
-def test_pointing_at_a_mark_says_what_it_is(browser, pages):
-    drawn(browser, next(p for p in pages if "compare" in str(p)), 1280)
-    place = browser.evaluate(
-        "(() => { const mark = document.querySelector('#tradeoff .mark-symbol path');"
-        "mark.scrollIntoView({block: 'center', behavior: 'instant'});"
-        "const b = mark.getBoundingClientRect();"
-        "return [b.x + b.width / 2, b.y + b.height / 2] })()"
-    )
+    drawn(browser, comparison)
+    before = browser.evaluate(COUNT)
+    for shown in (before - 1, before):
+        click(".legend button")
+        assert browser.evaluate(COUNT) == shown
+    whole = browser.evaluate(TICKS)
+    for button, same in (("nearer", False), ("all", True)):
+        click(f".tools [value={button}]")
+        assert (browser.evaluate(TICKS) == whole) == same
+    place = browser.evaluate(MARK)
     for shift in (5, 0):
         browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place[0] + shift, y=place[1])
     time.sleep(0.3)
@@ -118,24 +116,22 @@ def test_theme_follows_the_system_and_the_buttons(browser, pages, system):
     browser.allow_scripts(True)
 
 
-def test_figures_take_the_colours_of_the_theme(browser, pages):
-    page = next(p for p in pages if "compare" in str(p))
+def test_figures_take_the_colours_of_the_theme(browser, comparison):
     ink = "getComputedStyle(document.querySelector('.plot svg text')).fill"
     seen = set()
     for system in ("light", "dark"):
-        drawn(browser, page, 1280, theme=system)
+        drawn(browser, comparison, theme=system)
         seen.add(browser.evaluate(ink))
     assert len(seen) == 2
 
 
 def test_first_stop_of_the_keyboard_is_the_results(browser, pages):
+    active = "document.activeElement"
     for page in pages:
         browser.open(page, 1280)
         browser.press("Tab", 9)
-        active = "document.activeElement"
         assert browser.evaluate(f"{active}.className") == "skip"
-        outline = browser.evaluate(f"getComputedStyle({active}).outlineStyle")
-        assert outline == "solid"
+        assert browser.evaluate(f"getComputedStyle({active}).outlineStyle") == "solid"
         assert browser.evaluate(f"{active}.getAttribute('href')") == "#main"
 
 

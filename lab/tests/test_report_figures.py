@@ -35,12 +35,14 @@ def rows_of(figure, panel=0):
     return list(figure.panels[panel]["data"]["values"])
 
 
-# --- the theme ------------------------------------------------------------------------------------
-
-
 def themes(name):
     tone = theme.TONES[name]
     return [tone.light, tone.dark]
+
+
+def linear(colour):
+    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
 
 
 TEXTS = ("ink", "soft", "link", "better", "worse", "open", "alarm")
@@ -54,30 +56,18 @@ MEETING = [
 
 def contrast(one, other):
     """The contrast ratio of two colours by WCAG 2.2: 1 to 21."""
-    brighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    luminances = (linear(colour) @ (0.2126, 0.7152, 0.0722) for colour in (one, other))
+    darker, brighter = sorted(luminances)
     return (brighter + 0.05) / (darker + 0.05)
 
 
-def _luminance(colour):
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize(("text", "paper"), MEETING)
-def test_text_has_the_contrast_of_wcag_aa(text, paper):
-    for one, other in zip(themes(text), themes(paper), strict=True):
-        assert contrast(one, other) >= 4.5
-
-
-def test_what_is_not_emphasised_can_still_be_seen():
-    for one, other in zip(themes("rest"), themes("paper"), strict=True):
-        assert contrast(one, other) >= 3.0
-
-
-def test_contrast_is_that_of_wcag():
+def test_text_has_the_contrast_of_wcag_aa():
     assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    # What is not emphasised can still be seen.
+    for least, text, paper in (*((4.5, *pair) for pair in MEETING), (3.0, "rest", "paper")):
+        for one, other in zip(themes(text), themes(paper), strict=True):
+            assert contrast(one, other) >= least, (text, paper)
 
 
 # Machado, Oliveira & Fernandes, 2009: linear colours as they appear without red or green cones.
@@ -89,10 +79,9 @@ TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0
 
 def seen(colour, eye):
     """A colour in CIELAB, as an eye with this deficiency sees it."""
-    channels = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     white = np.array([0.9505, 1.0, 1.089])
-    x, y, z = np.cbrt(np.array(TO_XYZ) @ np.clip(np.array(eye) @ linear, 0.0, 1.0) / white)
+    visible = np.clip(np.array(eye) @ linear(colour), 0.0, 1.0)
+    x, y, z = np.cbrt(np.array(TO_XYZ) @ visible / white)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
@@ -110,9 +99,6 @@ def test_allocators_differ_in_hue_or_in_shape():
     styles = styles_for(list(fixtures.NAMES))
     assert len({(s.hue, s.shape, s.dash) for s in styles.values()}) == len(fixtures.NAMES)
     assert styles_for(["x", "tsmalloc"])["tsmalloc"] == styles_for(["tsmalloc"])["tsmalloc"]
-
-
-# --- a comparison's figures -----------------------------------------------------------------------
 
 
 def test_forest_plot_holds_the_analysed_ratios(compared):
@@ -136,30 +122,20 @@ def test_the_scatter_has_the_ratios_that_are_judged_and_their_front(compared):
         assert point["front"] == row.pareto
         for axis, key in (("x", PEAK_MEMORY), ("y", TIME)):
             found = row.metrics[key].ratio
+            expected = (found.ratio, found.low, found.high) if found else (1.0, None, None)
             drawn = (point[axis], point[f"{axis}low"], point[f"{axis}high"])
-            if found is None:
-                assert drawn == (1.0, None, None)
-            else:
-                assert drawn == pytest.approx((found.ratio, found.low, found.high), rel=1e-5)
+            assert drawn == (pytest.approx(expected, rel=1e-5) if found else expected)
 
 
-def test_memory_curve_is_the_typical_runs_own(compared):
+def test_memory_curve_is_the_typical_runs_own_and_every_run_is_drawn(compared):
     figure = figure_of(compared, "memory")
+    measured = [s for s in compared.samples if s.phase == "measured"]
     for row in compared.analysis.rows:
         sample = series.typical_run(compared, row.allocator, TIME)
         drawn = [r["y"] * 2**20 for r in rows_of(figure) if r["series"] == row.allocator]
-        whole = [y for _, y in series.memory_curve(sample)]
-        assert max(drawn) == pytest.approx(max(whole), rel=1e-5)
-        times = sorted(
-            s.values[TIME]
-            for s in compared.samples
-            if s.allocator == row.allocator and s.phase == "measured"
-        )
-        assert times[0] < sample.values[TIME] < times[-1]
-
-
-def test_every_measured_run_is_drawn(compared):
-    measured = [s for s in compared.samples if s.phase == "measured"]
+        assert max(drawn) == pytest.approx(max(y for _, y in series.memory_curve(sample)), rel=1e-5)
+        times = [s.values[TIME] for s in measured if s.allocator == row.allocator]
+        assert min(times) < sample.values[TIME] < max(times)
     assert len(rows_of(figure_of(compared, "distribution"))) == len(measured)
 
 
@@ -171,15 +147,11 @@ def test_of_many_allocators_only_the_important_ones_are_coloured(compared):
     assert {"tsmalloc", compared.reference, *best} <= strong
 
 
-def test_legends_name_what_is_drawn(compared):
+def test_legends_name_what_is_drawn_in_colours_of_the_theme(compared):
     for figure in figures.figures(compared):
         if figure.series:
             named = set(figure.series)
             assert {row["series"] for row in rows_of(figure)} <= named
-
-
-def test_colours_are_those_of_the_theme(compared):
-    for figure in figures.figures(compared):
         text = json.dumps(figure.panels)
         used = set(re.findall(r"var\(--([\w-]+)\)", text))
         assert used
@@ -222,9 +194,6 @@ def test_linear_axes_are_marked_in_one_unit():
     assert drawn == [(0.0, 3.0), (2.0, 5.0)]
 
 
-# --- curves ---------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e9)), min_size=1, max_size=2000))
 def test_thinned_curve_keeps_ends_and_extremes(points):
     points.sort(key=lambda p: p[0])
@@ -239,9 +208,6 @@ def test_thinned_curve_keeps_ends_and_extremes(points):
 
 def test_mean_over_time_weighs_by_time():
     assert series.mean_bytes([[0.0, 10.0], [1.0, 30.0], [3.0, 0.0]]) == pytest.approx(70.0 / 3.0)
-
-
-# --- sweeps ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -266,14 +232,11 @@ def test_a_sweep_has_a_figure_for_each_metric_and_none_of_its_runs_together(scal
 
 def test_a_level_is_the_geometric_mean_with_its_interval(scaling):
     levels = figures.levels_of(scaling, scaling.metric("seconds"))
-    own = [
-        math.log(sample.values["seconds"])
-        for sample in scaling.samples
-        if (sample.point, sample.allocator) == (3, "lock-best")
-    ]
+    cell = (3, "lock-best")
+    own = [math.log(s.values["seconds"]) for s in scaling.samples if (s.point, s.allocator) == cell]
     interval = scipy.stats.t.interval(0.95, len(own) - 1, np.mean(own), scipy.stats.sem(own))
     expected = (math.exp(np.mean(own)), *map(math.exp, interval))
-    assert levels[3, "lock-best"] == pytest.approx(expected, rel=1e-6)
+    assert levels[cell] == pytest.approx(expected, rel=1e-6)
 
 
 def test_fitted_laws_are_drawn_beside_the_points(scaling):
@@ -284,27 +247,19 @@ def test_fitted_laws_are_drawn_beside_the_points(scaling):
 
 
 def test_a_cell_that_failed_is_in_no_line():
-    found = made_up(
-        [THREADS],
-        ["glibc", "a"],
-        lambda name, p: None if (name, p["threads"]) == ("a", 4) else {"seconds": 1.0},
-    )
+    def truth(name, point):
+        return None if (name, point["threads"]) == ("a", 4) else {"seconds": 1.0}
+
+    found = made_up([THREADS], ["glibc", "a"], truth)
     ((_, lines),) = figures.sweep_panels(found, THREADS, found.metrics[0])
-    assert {line.name: [point[0] for point in line.points] for line in lines} == {
-        "glibc": [1, 2, 4, 8],
-        "a": [1, 2, 8],
-    }
+    drawn = {line.name: [point[0] for point in line.points] for line in lines}
+    assert drawn == {"glibc": [1, 2, 4, 8], "a": [1, 2, 8]}
 
 
 def test_counts_are_shown_where_they_differ():
-    counts = [
-        {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0},
-        {"growth_calls": 90.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 7.0},
-    ]
+    one = {"growth_calls": 10.0, "mmap_calls": 5.0, "retries": 0.0, "futex_calls": 0.0}
+    counts = [one, one | {"growth_calls": 90.0, "futex_calls": 7.0}]
     assert cause_tables.differing_counts(counts) == ["growth_calls", "futex_calls"]
-
-
-# --- text -----------------------------------------------------------------------------------------
 
 
 @given(st.text())
@@ -320,10 +275,7 @@ def test_slugs_are_names_of_files(text):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", slug(text))
 
 
-def test_negative_numbers_get_their_sign():
+def test_negative_numbers_get_their_sign_and_shortened_text_says_so():
     assert with_minus("-3% [-4, -2], x-1, 2-3") == "−3% [−4, −2], x-1, 2-3"
-
-
-def test_shortened_text_says_so():
     assert shortened("a  b\nc", 10) == "a b c"
     assert shortened("abcdefghij", 5) == "abcd…"

@@ -1,5 +1,7 @@
 """The JSON form: it is complete, survives a round trip, and rejects unknown contents."""
 
+import csv
+import io
 import json
 import math
 from dataclasses import replace
@@ -10,6 +12,7 @@ from conftest import Behaviour, World, typical
 from refusals import refused
 
 from tsmlab import records, texts
+from tsmlab.export import Target, check_targets
 from tsmlab.records import save, to_json, with_checksum, write_atomically
 from tsmlab.results import SCHEMA
 from tsmlab.study import Study, from_json
@@ -45,6 +48,29 @@ def test_an_interrupted_and_empty_one_does_too():
     assert from_json(to_json(study)) == study
 
 
+def test_the_csv_has_a_line_for_every_run():
+    absent = {"errno": 12, "message": 'Cannot allocate, "memory"\n'}
+    behaviours = {"glibc": Behaviour(), "a": Behaviour(spawn_error=absent)}
+    comparison = World.comparison(behaviours)
+    lines = list(csv.DictReader(io.StringIO(texts.to_csv(Study.of("compare", [comparison])))))
+    assert {line["phase"] for line in lines} == {"probe", "warmup", "measured"}
+    for line, sample in zip(lines, comparison.samples, strict=True):
+        assert line["allocator"] == sample.allocator
+        assert line["time_seconds"] == str(sample.values.get("time_seconds", ""))
+        assert line["failure"] == (sample.failure.kind if sample.failure else "")
+        assert ("memory" in line["failure_text"]) == (sample.allocator == "a")
+
+
+def test_force_allows_overwriting_but_nothing_else(tmp_path):
+    (tmp_path / "there").write_text("old")
+    check_targets([Target("csv", tmp_path / "there")], force=True)
+    targets = [Target("csv", tmp_path / "x"), Target("json", tmp_path / "x")]
+    with refused("same file"):
+        check_targets(targets, force=True)
+    devices = [Target("csv", Path("/dev/null")), Target("json", Path("/dev/null"))]
+    check_targets(devices, force=False)
+
+
 def test_a_file_that_changed_meanwhile_is_told():
     study = kept()
     changed = replace(study, changed=["/usr/lib/liba.so"])
@@ -75,7 +101,6 @@ def broken(data, path, value):
     ("path", "value", "message"),
     [
         ("machine.kernel", None, "'kernel'"),
-        ("settings.seed", "seven", "type int"),
         ("settings.output_checked", 1, "type bool"),
         ("settings.seed", True, "type int"),
         ("samples.0.phase", "idle", "'probe', 'warmup', 'measured'"),
@@ -123,20 +148,13 @@ def test_the_page_on_the_schema_names_every_field():
     assert not {name for name in fields if f"`{name}`" not in page}
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 def test_a_file_is_replaced_at_once_and_a_link_stays_one(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    write_atomically(path, "new")
-    assert path.read_text() == "new"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to("target")
     write_atomically(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "new"
+    assert {p.name for p in tmp_path.iterdir()} == {"target", "link"}
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):

@@ -4,16 +4,16 @@ import json
 import os
 import re
 from dataclasses import asdict, replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import prompt
 import pytest
-from prompt import stop_after, wait_until
+from prompt import processes, stop_after, wait_until
 from refusals import mentions, refused
 from service_programs import LOAD, SERVER, SHIM
 
-from tsmlab import records, stats, tables, texts
+from tsmlab import stats, tables, texts
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.errors import EXIT_OK, EXIT_REGRESSION
 from tsmlab.gate import status_of
@@ -24,24 +24,13 @@ from tsmlab.report import html, writing
 from tsmlab.results import FLEET
 from tsmlab.schedule import StopRule
 from tsmlab.service import render
+from tsmlab.service import study as studies
 from tsmlab.service.growth import growth_of, slope
 from tsmlab.service.loads import Load
 from tsmlab.service.processes import TreeSnapshot
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, P50, P99, READY
 from tsmlab.service.server import Part, Phase, Server, Service
-from tsmlab.service.study import (
-    Options,
-    ServerRun,
-    Trial,
-    _sample,
-    memory_of,
-    memory_under_load,
-    server_runs_of,
-    study,
-    thinned,
-    values_of,
-    warnings_of,
-)
+from tsmlab.service.study import Options, ServerRun, Trial
 from tsmlab.stats import Verdict
 from tsmlab.study import from_json
 
@@ -50,7 +39,6 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="session")
 def words(build):
-    """The options with a server and a load."""
     server, load = build("server.c", SERVER), build("load.c", LOAD)
     return ["--server", f"{server} {{port}}", "--load", f"{load} {{port}} 60 {{seconds}}"]
 
@@ -62,7 +50,16 @@ def shim(build):
 
 @pytest.fixture
 def service(tsmalloc):
-    return lambda *given, **more: tsmalloc("service", *given, **more)
+    return partial(tsmalloc, "service")
+
+
+def measured(study):
+    return [s for s in study.comparison.samples if s.phase == "measured"]
+
+
+def no_server_is_left():
+    """Of those that the tests built."""
+    return not processes(lambda folder: re.match(r"\d+-server$", (folder / "exe").readlink().name))
 
 
 # --- at the command line --------------------------------------------------------------------------
@@ -75,22 +72,20 @@ def test_a_service_is_compared_under_two_allocators(words, shim, service, tmp_pa
     done = service(*words, *options, phases, "--export-json", kept)
     assert re.search(r"p99 +\S+ .*\[", done.stdout)
     mentions(done.stdout, "memory after idle", "burst: p99", "wrk2, open loop")
-    assert "first round" in done.stderr
+    mentions(done.stderr, "first round", "tsmalloc report")
     study = from_json(kept.read_text())
-    found = study.comparison
-    measured = [s for s in found.samples if s.phase == "measured"]
-    assert [s.allocator for s in measured].count("glibc") == 4  # twice in each round
-    assert [s.allocator for s in measured].count("shim") == 2
+    names = [sample.allocator for sample in measured(study)]
+    assert (names.count("glibc"), names.count("shim")) == (4, 2)  # glibc twice in each round
     memory = (READY, END, IDLE, MEAN_MEMORY, PEAK_MEMORY)
-    for sample in measured:
+    for sample in measured(study):
         for key in (P50, P99, "max_seconds", "throughput", *memory):
             assert sample.values[key] > 0.0, key
         assert sample.values[PEAK_MEMORY] >= sample.values[IDLE]
+    found = study.comparison
     assert found.analysis.primary_metric == P99
     assert texts.report(study, 120) == done.stdout
     assert len(texts.to_csv(study).splitlines()) == 1 + len(found.samples)
     assert "| p99 |" in texts.markdown(study)
-    assert "tsmalloc report" in done.stderr
 
 
 def test_rounds_on_a_cluster(words, shim, service, tmp_path):
@@ -100,13 +95,11 @@ def test_rounds_on_a_cluster(words, shim, service, tmp_path):
     phases = ["--phases", "load=0.3s,idle=0.1s"]
     done = service(*words, *options, *phases, "--export-json", kept, "-v")
     mentions(done.stdout, "memory after idle", "on 2 workers of a cluster")
-    study = from_json(kept.read_text())
-    measured = [s for s in study.comparison.samples if s.phase == "measured"]
-    assert len(measured) == 4 * 3
-    for number in range(1, 5):
-        workers = {s.measurement[FLEET]["worker"] for s in measured if s.round == number}
-        assert len(workers) == 1, "rounds are not divided"
-    assert all(sample.values[P99] > 0.0 for sample in measured)
+    samples = measured(from_json(kept.read_text()))
+    assert len(samples) == 4 * 3
+    made = {(s.round, s.measurement[FLEET]["worker"]) for s in samples}
+    assert len(made) == 4, "rounds are not divided"
+    assert all(sample.values[P99] > 0.0 for sample in samples)
     has_processors = len(os.sched_getaffinity(0)) >= 4
     assert ("the load and the server share processors" in done.stderr) != has_processors
 
@@ -179,57 +172,22 @@ def test_bad_input_has_one_clear_line(service, given, text):
     assert done.stdout == ""
 
 
-def servers():
-    """Processes of the server built by the tests."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if re.search(rb"/\d+-server\.c?\0|/\d+-server\0", path.read_bytes()):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def test_interrupted_between_runs_and_resumed(words, shim, environment, service, tmp_path):
-    """Finished measurements are kept, nothing is left running, and --resume does the rest."""
-    options = ["--allocator", f"shim={shim}", "-a", "shim", "-r", "2", "--phases"]
-    first = tmp_path / "first.json"
-    process = prompt.start(
-        *("service", *words, *options, "load=0.5s,idle=0.1s", "--export-json", first),
-        env=environment,
-    )
-    _, told = stop_after(process, tmp_path, '"measured ', 2)
-    assert process.returncode == 130, told
-    assert "tsmalloc service --resume" in told
-    wait_until(lambda: not servers())
-    before = from_json(first.read_text()).comparison
-    kept = [s for s in before.samples if s.phase == "measured"]
-    assert len(kept) >= 2
-    assert before.stop.reason == "interrupted"
-    second = tmp_path / "second.json"
-    service("--resume", "--export-json", second)
-    after = from_json(second.read_text()).comparison
-    measured = [s for s in after.samples if s.phase == "measured"]
-    assert len(measured) == 6
-    assert measured[: len(kept)] == kept
-
-
 def test_a_soak_goes_on_where_it_was_interrupted(words, shim, environment, service, tmp_path):
     options = ["--allocator", f"leak={shim}:LEAK=8000000", "-a", "leak,glibc", "--soak", "1.2s"]
     options += ["--phases", "load=0.4s,idle=0.2s", "--seed", "1"]
     process = prompt.start("service", *words, *options, env=environment)
     said, told = stop_after(process, tmp_path, "soak of", 2)
     assert process.returncode == 130, told
+    assert "tsmalloc service --resume" in told
     assert "memory under load" in said  # about what was measured
-    wait_until(lambda: not servers())
+    wait_until(no_server_is_left)
     kept = tmp_path / "all.json"
     done = service("--resume", "--export-json", kept)
-    found = from_json(kept.read_text()).comparison
-    assert found.stop.reason == "runs"
-    assert {s.allocator for s in found.samples if s.phase == "measured"} == {"leak", "glibc"}
-    sessions = [len(s.measurement["lives"]) for s in found.samples if s.phase == "measured"]
-    assert sorted(sessions) == [1, 2]  # the interrupted one has two servers
+    found = from_json(kept.read_text())
+    assert found.comparison.stop.reason == "runs"
+    sessions = {s.allocator: len(s.measurement["lives"]) for s in measured(found)}
+    assert sessions.keys() == {"leak", "glibc"}
+    assert sorted(sessions.values()) == [1, 2]  # the interrupted one has two servers
     assert "an hour" in done.stdout
 
 
@@ -283,7 +241,7 @@ def simulated(monkeypatch):
 
         def run(_, slot):
             server_run = a_server_run(rng, **kinds.get(slot.entry.allocator.name, {}))
-            return _sample(slot, 0.0, [server_run], None)
+            return studies._sample(slot, 0.0, [server_run], None)  # noqa: SLF001
 
         monkeypatch.setattr(Trial, "run", run)
         others = tuple(Allocator(name, None, "user", "?") for name in kinds)
@@ -296,7 +254,7 @@ def simulated(monkeypatch):
             StopRule(runs=rounds),
             limits=dict(limits),
         )
-        return study(options, SilentReporter(), NullJournal()).results
+        return studies.study(options, SilentReporter(), NullJournal()).results
 
     return make
 
@@ -324,12 +282,6 @@ def test_the_same_library_is_not_found_to_differ(simulated):
         verdicts = [summary.verdict for summary in row.metrics.values()]
         false += sum(v in (Verdict.BETTER, Verdict.WORSE) for v in verdicts)
     assert false <= 1
-
-
-def test_results_survive_being_kept(simulated):
-    found = simulated({"fast": {"p99": 0.8}})
-    read = from_json(records.to_json(found))
-    assert texts.report(read, 100) == texts.report(found, 100)
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
@@ -386,35 +338,36 @@ def test_the_page_has_the_figures_of_a_service(simulated):
     assert study.comparison.command[0] in html.render(page)
 
 
-def test_what_spoils_a_measurement_is_told(simulated):
+@pytest.mark.parametrize(
+    ("code", "of", "change"),
+    [
+        ("load-saturated", "part", {"load_share": 0.97}),
+        ("failed-requests", "load", {"errors": 20.0}),
+        ("killed", "server_run", {"killed": 2}),
+        ("watching-cost", "server_run", {"watching_seconds": 0.2}),
+        ("closed-loop", "served", {"loop": "closed"}),
+        ("own-malloc", "served", {"malloc_of_reference": "/usr/lib/libjemalloc.so.2"}),
+    ],
+)
+def test_what_spoils_a_measurement_is_told(simulated, code, of, change):
     study = simulated({"same": {}}, rounds=1)
-    found, answer = study.comparison, study.service
 
     def codes(**changes):
         samples = []
-        for sample in found.samples:
-            (server_run,) = server_runs_of(sample)
-            part = replace(server_run.parts[0], **changes.get("part", {}))
-            if "load" in changes and part.load:
-                part = replace(part, load=replace(part.load, **changes["load"]))
-            server_run = replace(
-                server_run, parts=[part, *server_run.parts[1:]], **changes.get("server_run", {})
-            )
+        for sample in study.comparison.samples:
+            (server_run,) = studies.server_runs_of(sample)
+            loaded, *others = server_run.parts
+            load = replace(loaded.load, **changes.get("load", {}))
+            loaded = replace(loaded, load=load, **changes.get("part", {}))
+            parts = [loaded, *others]
+            server_run = replace(server_run, parts=parts, **changes.get("server_run", {}))
             samples.append(replace(sample, measurement={"lives": [asdict(server_run)]}))
-        served = replace(answer, **changes.get("served", {}))
-        return {t.code for t in warnings_of(replace(found, samples=samples), served)}
+        served = replace(study.service, **changes.get("served", {}))
+        found = replace(study.comparison, samples=samples)
+        return {t.code for t in studies.warnings_of(found, served)}
 
-    quiet = codes()
-    for code, changes in {
-        "load-saturated": {"part": {"load_share": 0.97}},
-        "failed-requests": {"load": {"errors": 20.0}},
-        "killed": {"server_run": {"killed": 2}},
-        "watching-cost": {"server_run": {"watching_seconds": 0.2}},
-        "closed-loop": {"served": {"loop": "closed"}},
-        "own-malloc": {"served": {"malloc_of_reference": "/usr/lib/libjemalloc.so.2"}},
-    }.items():
-        assert code not in quiet
-        assert code in codes(**changes), code
+    assert code not in codes()
+    assert code in codes(**{of: change})
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -422,7 +375,7 @@ def test_what_spoils_a_measurement_is_told(simulated):
 
 def test_numbers_of_a_life():
     server_run = a_server_run(np.random.default_rng(1))
-    values = values_of([server_run])
+    values = studies.values_of([server_run])
     assert values[CPU] == pytest.approx(server_run.parts[0].cpu_seconds / 2000)
     assert values[IDLE] == server_run.parts[1].after.pss_bytes
     assert values[END] == server_run.parts[0].after.pss_bytes
@@ -432,23 +385,23 @@ def test_numbers_of_a_life():
 
 def test_memory_that_processes_share_counts_once_between_the_borders_too():
     server_run = a_server_run(np.random.default_rng(1))
-    half = replace(server_run.ready, rss_bytes=2 * server_run.ready.pss_bytes)
+
+    def shared(look):
+        return replace(look, rss_bytes=2 * look.pss_bytes)
+
     parts = [
-        replace(
-            part,
-            before=replace(part.before, rss_bytes=2 * part.before.pss_bytes),
-            after=replace(part.after, rss_bytes=2 * part.after.pss_bytes),
-        )
+        replace(part, before=shared(part.before), after=shared(part.after))
         for part in server_run.parts
     ]
-    prefork = replace(server_run, ready=half, parts=parts)
-    assert [m for _, m in memory_of(prefork)] == [m / 2 for _, m in memory_of(server_run)]
-    assert all(1.0 <= at <= 3.0 for at, _ in memory_under_load(server_run))
+    prefork = replace(server_run, ready=shared(server_run.ready), parts=parts)
+    halves = [memory / 2 for _, memory in studies.memory_of(server_run)]
+    assert [memory for _, memory in studies.memory_of(prefork)] == halves
+    assert all(1.0 <= at <= 3.0 for at, _ in studies.memory_under_load(server_run))
 
 
 def test_a_thinned_series_keeps_its_peak():
     series = [(t / 10, 100.0 + (900.0 if t == 777 else t % 3)) for t in range(5000)]
-    kept = thinned(series, 100)
+    kept = studies.thinned(series, 100)
     assert len(kept) <= 100
     assert max(size for _, size in kept) == 1000.0
     assert [at for at, _ in kept] == sorted(at for at, _ in kept)
@@ -474,20 +427,16 @@ def test_the_interval_of_a_slope_holds_the_truth(alike):
     assert held >= 34
 
 
-def test_level_is_not_growing():
-    growing = growth_of("x", [series(1e6 / 60, 1e5, 1)], 0.01)
-    level = growth_of("x", [series(0.0, 1e4, 2)], 0.01)
-    noisy = growth_of("x", [series(0.0, 5e6, 3)], 0.01)
-    assert growing.standing == "growing"
-    assert level.standing == "level"
-    assert noisy.standing == "not clear"
+@pytest.mark.parametrize(
+    ("slope_per_second", "noise", "standing"),
+    [(1e6 / 60, 1e5, "growing"), (0.0, 1e4, "level"), (0.0, 5e6, "not clear")],
+)
+def test_level_is_not_growing(slope_per_second, noise, standing):
+    assert growth_of("x", [series(slope_per_second, noise, 1)], 0.01).standing == standing
     assert growth_of("x", [[]], 0.01) is None
-
-
-def test_filling_up_at_first_is_no_growth():
+    # Filling up at first is no growth.
     points = [(t, 50e6 + min(t, 20.0) * 1e6) for t in np.arange(0.0, 100.0, 0.1)]
-    found = growth_of("x", [points], 0.01)
-    assert found.standing == "level"
+    assert growth_of("x", [points], 0.01).standing == "level"
 
 
 def test_alike_neighbours_widen_the_interval():

@@ -1,29 +1,23 @@
 """One run of a server: found, checked, measured and ended, whatever it does."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prompt import is_alive, wait_until
+from prompt import is_alive, rollup, wait_until
 from refusals import mentions
 from service_programs import LOAD, SERVER, SHIM
 
 from tsmlab.allocators import Allocator, glibc
 from tsmlab.service import processes, supervisor
 from tsmlab.service.loads import metrics_of
-from tsmlab.service.processes import (
-    hidden_from,
-    listening_processes,
-    malloc_library,
-    name_of,
-    snapshot,
-)
+from tsmlab.service.processes import hidden_from, listening_processes, malloc_library
 from tsmlab.service.server import Phase, RunFailed, Server, Service
 
 LOADED = Phase("load", 0.5)
@@ -67,20 +61,18 @@ def nothing_is_left():
     assert os.sched_getaffinity(0) == affinity
 
 
+@contextmanager
+def ready(service, allocator=None):
+    with Server(service, allocator or glibc(), {}) as running:
+        running.wait_until_ready()
+        yield running
+
+
 def broken(service, allocator=None):
     """The failure of a run that is expected to become ready and have one load."""
-
-    def run():
-        with Server(service, allocator or glibc(), {}) as running:
-            running.wait_until_ready()
-            running.load(LOADED)
-
-    with pytest.raises(RunFailed) as caught:
-        run()
-    return caught.value
-
-
-# --- a good run -----------------------------------------------------------------------------------
+    with pytest.raises(RunFailed) as caught, ready(service, allocator) as running:
+        running.load(LOADED)
+    return caught.value.failure
 
 
 def test_only_the_server_gets_the_allocator(service, shim):
@@ -88,8 +80,7 @@ def test_only_the_server_gets_the_allocator(service, shim):
         load="grep -c shim /proc/self/maps; grep -ac LD_PRELOAD /proc/self/environ; true",
         metrics=metrics_of(["mapped=^([0-9]+)", r"told=^\d+\n([0-9]+)"]),
     )
-    with Server(asked, shim, {}) as running:
-        running.wait_until_ready()
+    with ready(asked, shim) as running:
         assert running.malloc == str(shim.path)
         assert running.load(LOADED).custom == {"custom": 0.0, "custom2": 0.0}
         mapped = Path(f"/proc/{running.listener}/maps").read_text()
@@ -97,13 +88,11 @@ def test_only_the_server_gets_the_allocator(service, shim):
 
 
 def test_a_run_measures_cost_memory_and_latency(service):
-    with Server(service(), glibc(), {}) as running:
-        running.wait_until_ready()
+    with ready(service()) as running:
         part = running.load(Phase("load", 1.0))
         idle = running.idle(Phase("idle", 0.3))
         running.stop()
-    assert part.load.requests == 80.0
-    assert part.load.loop == "open"
+    assert (part.load.requests, part.load.loop) == (80.0, "open")
     assert part.after.faults >= part.before.faults
     assert part.after.switches > part.before.switches
     assert part.after.threads == 1
@@ -135,44 +124,38 @@ def test_processor_time_counts_children_that_have_ended(tmp_path):
         "import time; time.sleep(60)\n"
     )
     asked = Service(f"{sys.executable} {script}", "true", (LOADED,), ready="true")
-    with Server(asked, glibc(), {}) as running:
-        running.wait_until_ready()
+    with ready(asked) as running:
         wait_until(lambda: running.snapshot().cpu_seconds >= 0.6)
 
 
 def test_memory_of_prefork_is_shared_out(service):
     """Four processes share 32 MiB: the sum of PSS counts them once, that of RSS four times."""
-    with Server(service("prefork"), glibc(), {}) as running:
-        running.wait_until_ready()
+    with ready(service("prefork")) as running:
         wait_until(lambda: running.snapshot().processes == 4)
         found = running.snapshot()
-        smaps = [Path(f"/proc/{pid}/smaps").read_text() for pid in running.tree()]
-        found_by_hand = re.findall(r"^Pss:\s+(\d+)", "".join(smaps), re.MULTILINE)
-        by_hand = sum(map(int, found_by_hand))
-        assert found.pss_bytes == pytest.approx(by_hand * 1024, rel=0.02)
+        by_hand = sum(rollup(pid, "Pss") for pid in running.tree())
+        assert found.pss_bytes == pytest.approx(by_hand, rel=0.02)
         assert found.rss_bytes > 3 * found.pss_bytes
 
 
 def test_a_daemon_is_found_and_ended(service):
-    with Server(service("daemon"), glibc(), {}) as running:
-        running.wait_until_ready()
+    with ready(service("daemon")) as running:
         daemon = running.listener
         assert running.load(LOADED).load is not None
         running.stop()
         assert not is_alive(daemon)
 
 
-def test_ready_by_a_command_or_by_a_line(service):
-    for ready in ("line:^ready now", "test -d {dir}"):
-        with Server(service(ready=ready), glibc(), {}) as running:
-            running.wait_until_ready()
-            assert running.listener
-
-
-def test_reset_sees_the_folder_and_the_port(service):
-    asked = service(reset="echo {port} > {dir}/restored", ready="grep -q {port} {dir}/restored")
-    with Server(asked, glibc(), {}) as running:
-        running.wait_until_ready()
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ready": "line:^ready now"},
+        {"reset": "echo {port} > {dir}/restored", "ready": "grep -q {port} {dir}/restored"},
+    ],
+)
+def test_ready_by_a_line_or_by_a_command_that_sees_what_reset_made(service, changes):
+    with ready(service(**changes)) as running:
+        assert running.listener
 
 
 def test_the_malloc_of_a_process_is_told(shim):
@@ -192,13 +175,7 @@ def test_who_listens_is_found():
         port = listening.getsockname()[1]
         assert listening_processes([os.getpid()], port) == [os.getpid()]
     assert listening_processes([os.getpid()], port) == []
-
-
-def test_nothing_is_looked_at_where_nothing_is():
-    assert snapshot(1 << 22, 0.0).processes == 0
-
-
-# --- failures -------------------------------------------------------------------------------------
+    assert processes.snapshot(1 << 22, 0.0).processes == 0
 
 
 @pytest.mark.parametrize(
@@ -216,40 +193,39 @@ def test_nothing_is_looked_at_where_nothing_is():
     ],
 )
 def test_a_server_or_a_load_that_fails(service, modes, changes, kind, told):
-    found = broken(service(modes, **changes)).failure
+    found = broken(service(modes, **changes))
     assert found.kind == kind
     mentions(f"{found.text}\n{found.stderr_tail}", *told)
 
 
 def test_a_server_that_ignores_sigterm_is_killed(service):
-    with Server(service("stubborn", grace_seconds=0.3), glibc(), {}) as running:
-        running.wait_until_ready()
+    with ready(service("stubborn", grace_seconds=0.3)) as running:
         pid = running.listener
         running.stop()
     assert running.killed == 1
     assert not is_alive(pid)
 
 
-def test_a_port_that_is_taken_is_told_with_its_owner(service):
+def test_a_port_that_is_taken_is_told(service):
+    """With its owner; or the second server reports its error, and the first one is not mistaken for
+    it."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        found = broken(service(port=port)).failure
+        found = broken(service(port=port))
         assert found.kind == "start"
         mentions(found.text, str(port), str(os.getpid()))
-
-
-def test_two_servers_on_one_port(service):
-    """The second one reports its error; the first one is not mistaken for it."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
         asked = service(ready=None)
-        found = broken(replace(asked, server=asked.server.replace("{port}", str(port)))).failure
+        found = broken(replace(asked, server=asked.server.replace("{port}", str(port))))
         assert (found.kind, "Address already in use" in found.stderr_tail) == ("exit", True)
 
 
-def test_a_server_that_loses_the_preload(service, shim):
+def test_a_server_that_loses_the_preload_or_has_a_malloc_of_its_own(build, service, shim):
     asked = replace(service(), server=f"env -u LD_PRELOAD {service().server}")
-    assert broken(asked, shim).failure.kind == "preload"
+    assert broken(asked, shim).kind == "preload"
+    own = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
+    program = build("own.c", SERVER + own, "-rdynamic")
+    found = broken(service(server=f"{program} {{port}}"), shim)
+    assert (found.kind, str(program) in found.text) == ("preload", True)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
@@ -259,19 +235,12 @@ def test_a_library_that_a_servers_user_may_not_read(tmp_path):
     (hidden / "library.so").touch()
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     with subprocess.Popen([*user, "sleep", "60"]) as other:
-        wait_until(lambda: name_of(other.pid) == "sleep")
+        wait_until(lambda: processes.name_of(other.pid) == "sleep")
         found = hidden_from(other.pid, str(hidden / "library.so"))
         assert found in [hidden, *hidden.parents]
         assert hidden_from(other.pid, "/etc/passwd") is None
         assert hidden_from(os.getpid(), str(hidden / "library.so")) is None
         other.kill()
-
-
-def test_a_server_with_a_malloc_of_its_own(build, service, shim):
-    own = "void *__libc_malloc(size_t);\nvoid *malloc(size_t n) { return __libc_malloc(n); }\n"
-    program = build("own.c", SERVER + own, "-rdynamic")
-    found = broken(service(server=f"{program} {{port}}"), shim).failure
-    assert (found.kind, str(program) in found.text) == ("preload", True)
 
 
 def test_nothing_survives_the_lab(service, tmp_path):
@@ -301,10 +270,7 @@ def test_an_interrupt_leaves_nothing(service, step):
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             if step == "ready":
                 running.wait_until_ready()
-            elif step == "load":
-                running.load(Phase("load", 30.0))
-            else:
-                running.idle(Phase("idle", 30.0))
+            getattr(running, step)(Phase(step, 30.0))
 
     previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:

@@ -83,23 +83,20 @@ def test_a_library_of_something_else_knows_none(tmp_path):
     assert {"dirty_decay_ms", "narenas"} <= set(unknown)
 
 
-# --- how they are set -----------------------------------------------------------------------------
-
-
 def test_lists_are_written_as_their_allocator_reads_them():
-    pair = (
-        Setting(replace(JEMALLOC, name="narenas", values=("1",)), "1"),
-        Setting(replace(JEMALLOC, name="thp", values=("never",)), "never"),
-    )
-    assert environment(pair, {}) == {"MALLOC_CONF": "narenas:1,thp:never"}
-    before = {"MALLOC_CONF": "narenas:9"}
-    assert environment(pair, before) == {"MALLOC_CONF": "narenas:9,narenas:1,thp:never"}
-    tunable = Setting(
-        replace(TABLE.forms["glibc"], name="glibc.malloc.arena_max", values=("1",)), "1"
-    )
-    assert environment([tunable], {}) == {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
-    alone = Setting(Option("A", ("1",), "A"), "1")
-    assert environment([alone], {"A": "7"}) == {"A": "1"}
+    def set_to(form, name, value):
+        return Setting(replace(form, name=name, values=(value,)), value)
+
+    pair = (set_to(JEMALLOC, "narenas", "1"), set_to(JEMALLOC, "thp", "never"))
+    tunable = set_to(TABLE.forms["glibc"], "glibc.malloc.arena_max", "1")
+    alone = set_to(Option("A", ("1",), "A"), "A", "1")
+    for settings, before, after in (
+        (pair, {}, {"MALLOC_CONF": "narenas:1,thp:never"}),
+        (pair, {"MALLOC_CONF": "narenas:9"}, {"MALLOC_CONF": "narenas:9,narenas:1,thp:never"}),
+        ([tunable], {}, {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}),
+        ([alone], {"A": "7"}, {"A": "1"}),
+    ):
+        assert environment(settings, before) == after
 
 
 def test_what_is_set_already_is_kept(monkeypatch):
@@ -107,7 +104,7 @@ def test_what_is_set_already_is_kept(monkeypatch):
     setting = Setting(replace(JEMALLOC, name="thp", values=("never",)), "never")
     plain = Allocator("jemalloc", None, "system", "5")
     assert configured(plain, [setting], "x").env == {"MALLOC_CONF": "narenas:9,thp:never"}
-    own = Allocator("mine", None, "user", "5", env={"MALLOC_CONF": "retain:false", "B": "2"})
+    own = replace(plain, name="mine", env={"MALLOC_CONF": "retain:false", "B": "2"})
     expected = {"MALLOC_CONF": "retain:false,thp:never", "B": "2"}
     assert configured(own, [setting], "x").env == expected
     assert configured(own, [], "base").env == own.env
@@ -126,9 +123,8 @@ def test_the_users_own_replace_and_add():
     assert {option.variable for option in later} == {"MALLOC_CONF"}
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_what_cannot_be_tried_is_named():
+    for given, words in (
         (["NAME"], "cannot parse"),
         (["=1"], "cannot parse"),
         (["NAME="], "cannot parse"),
@@ -136,8 +132,6 @@ def test_the_users_own_replace_and_add():
         (["A=1", "A=2"], "A is given twice"),
         (["narenas=1"], "narenas"),
         ([], "no known options for mine"),
-    ],
-)
-def test_what_cannot_be_tried_is_named(given, words):
-    with refused(words):
-        options_for(Allocator("mine", None, "user", "?"), given)
+    ):
+        with refused(words):
+            options_for(Allocator("mine", None, "user", "?"), given)
