@@ -129,6 +129,7 @@ void thread_ends(void* argument) {
     const Guard guard{abandoned_lock};
     abandon(heap, keeps_bins, pages);
   }
+  if (has_ready(heap)) hooks::frees_stay_uncollected(pages);  // not noted if it still had a thread
   send_purges_if_any();
   hooks::thread_ended();
 }
@@ -313,13 +314,14 @@ bool purge_abandoned(Mutex* lock) noexcept {
   ThreadHeap* const heap = take_out_with_sparse_slabs();
   if (heap == nullptr) return false;
   hooks::purge_sparse_slabs(*heap, purged_slabs, lock);
+  const std::uint32_t pages = pages_of_slabs(*heap);
   {
     const Guard guard{abandoned_lock};
     heap->is_abandoned.store(true, std::memory_order_relaxed);
     put_last(*heap);
   }
   // Frees that arrived meanwhile were not noted.
-  if (has_ready(*heap)) page_heap.note_uncollected(pages_of_slabs(*heap));
+  if (has_ready(*heap)) hooks::frees_stay_uncollected(pages);
   send_purges_if_any();
   return true;
 }

@@ -114,7 +114,7 @@ bool PageHeap::wait_for_purge(std::uint32_t& ended_purges) noexcept {
   os::wait_for(purges_, ended_purges, 1);  // returns at once if one has ended
   const Guard guard{lock_};
   ended_purges = this->ended_purges();
-  --waiting_for_purges_;
+  if (waiting_for_purges_ != 0) --waiting_for_purges_;  // 0 in the child of a fork
   return true;
 }
 

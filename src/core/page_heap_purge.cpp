@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "core/current_heap.h"
+#include "core/hooks.h"
 #include "core/large_memory.h"
 #include "core/page_heap.h"
 #include "os/os.h"
@@ -179,9 +180,14 @@ std::size_t PageHeap::send_purges() noexcept {
   return gone;
 }
 
+[[gnu::cold]] void PageHeap::end_watch() noexcept {
+  watched_above_ = never;
+  hooks::dirty_memory_grew();
+}
+
 void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
-  if (dirty_.pages() > wake_above_) [[unlikely]]
-    wake_for_work();
+  if (dirty_.pages() > watched_above_) [[unlikely]]
+    end_watch();
   if (PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay())) [[unlikely]]
     purge_by_policy(min_pages, at_most);
 }
@@ -192,7 +198,7 @@ void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcep
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), purge_delay());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages(), keep);
-  purge(keep, min_pages, has_background_thread_ ? slice_pages : at_most);
+  purge(keep, min_pages, releases_a_slice_ ? slice_pages : at_most);
   policy_.note_dirty(dirty_.pages());
 }
 
@@ -216,6 +222,43 @@ bool PageHeap::purge_some(bool is_quiet) noexcept {
   const Guard guard{lock_};
   const bool is_refused = is_quiet && was_due && dirty_.pages() == before;
   return !is_refused && PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay());
+}
+
+PageHeap::RoundEnd PageHeap::end_round() noexcept {
+  const Guard guard{lock_};
+  const std::uint64_t now = os::coarse_milliseconds();
+  const std::size_t dirty = dirty_.pages();
+  const std::size_t keep = policy_.pages_to_keep_in_round(now, in_use(), dirty, purge_delay());
+  if (keep == PurgePolicy::keep_all) return {0, policy_.is_settled()};
+  policy_.note_purge(now, dirty, keep);
+  return {dirty - keep, policy_.is_settled()};
+}
+
+std::size_t PageHeap::purge_slice(std::size_t pages) noexcept {
+  {
+    const Guard guard{lock_};
+    const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
+    purge(0, min_pages, std::min(pages, slice_pages));
+    policy_.note_dirty(dirty_.pages());
+  }
+  return send_purges();
+}
+
+void PageHeap::limit_releases_to_a_slice(bool limit) noexcept {
+  const Guard guard{lock_};
+  releases_a_slice_ = limit;
+  watched_above_ = never;
+}
+
+bool PageHeap::has_surplus_at_rest() noexcept {
+  const Guard guard{lock_};
+  return dirty_.pages() > PurgePolicy::rest_limit(in_use(), purge_delay());
+}
+
+void PageHeap::watch_dirty_memory() noexcept {
+  const Guard guard{lock_};
+  watched_above_ = std::max(PurgePolicy::rest_limit(in_use(), purge_delay()),
+                            dirty_.pages() + PurgePolicy::min_rest_limit);
 }
 
 bool PageHeap::merge_for(std::size_t pages) noexcept {
@@ -258,6 +301,23 @@ void PageHeap::purge_all_but(std::size_t pages) noexcept {
     purge(pages, 1, no_limit);
     policy_.note_dirty(dirty_.pages());
   } while (send_purges() != 0);
+}
+
+// Spans that other threads are purging are dirty again. (The calling thread may itself be in a
+// purge: if an interposed system function forks, or a signal handler in a process with one thread.)
+void PageHeap::forget_other_threads() noexcept {
+  watched_above_ = never;
+  releases_a_slice_ = false;
+  waiting_for_purges_ = 0;
+  for (Span* span = leaving_; span != nullptr;) {
+    Span* const next = span->next;
+    if (span->purger != &this_thread) {
+      const std::size_t pages = span->pages;
+      end_purge(span, pages);
+      insert_coalesced(span, pages, false);
+    }
+    span = next;
+  }
 }
 
 }  // namespace ts::engine

@@ -100,7 +100,7 @@ void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
   use_of(slab).fast_free_threshold = unlisted;
 }
 
-void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
+void move_to_end(ThreadHeap& heap, Span& slab) noexcept {
   unlink_partial(heap, slab);
   Plain<Span*>& head = heap.partial[slab.size_class];
   if (head == nullptr) return link_partial(heap, slab);
