@@ -82,8 +82,7 @@ void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_
       return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
-    const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
-    if (place.is_beginning && !is_own) {
+    if (place.is_beginning && !is_own(heap, entry)) {
       // Clears the key: otherwise its owner would take it for a block that it has freed.
       release_remote(heap, clear_key(block), place, c, FoundBy::a_later_call);
     } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {

@@ -167,7 +167,7 @@ void PageHeap::release(Span* span) noexcept {
   const Guard guard{lock_};
   if constexpr (debug_level >= 1) check_unused(*span);
   insert_coalesced(span, span->pages, false);
-  purge_surplus();
+  choose_surplus();
 }
 
 void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
@@ -179,7 +179,7 @@ void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
   insert_coalesced(span + dirty, pages - dirty, true);
   if (dirty == 0) return;
   insert_coalesced(span, dirty, false);
-  purge_surplus();
+  choose_surplus();
 }
 
 bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
@@ -192,7 +192,7 @@ bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
   if (pages < now) {
     set_in_use(span, pages, SpanState::large);
     insert_coalesced(span + pages, now - pages, false);
-    purge_surplus();
+    choose_surplus();
     return true;
   }
   if (pages > AddressRange::max_pages) return false;

@@ -7,7 +7,7 @@
 // send_purges(), which a thread calls without a lock or a hold, since another library may see the
 // system call (os.h).
 //
-//   release -> insert_coalesced -> purge_surplus -> purge (page_heap_purge.cpp)
+//   release -> insert_coalesced -> choose_surplus -> choose_purges (page_heap_purge.cpp)
 //   do_deferred_work -> send_purges -> purge_within
 //   allocate -> take -> find in dirty_, clean_ -> cut
 //                    -> grow -> commit (page_heap_growth.cpp) -> address_range.h
@@ -204,12 +204,12 @@ class PageHeap {
   void end_purge(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
   void purge_all_but(std::size_t pages) noexcept;
   void end_watch() noexcept TS_REQUIRES(lock_);
-  std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
-      TS_REQUIRES(lock_);
-  void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
-  void purge_by_policy(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
-  void purge_surplus() noexcept TS_REQUIRES(lock_) {
-    purge_surplus(min_purge_pages, pages_of_a_call);
+  std::size_t choose_purges(std::size_t keep_pages, std::size_t min_pages,
+                            std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void choose_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void choose_by_policy(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void choose_surplus() noexcept TS_REQUIRES(lock_) {
+    choose_surplus(min_purge_pages, pages_of_a_call);
   }
 
   // If the system counts all writable memory (overcommit_memory=2), clean memory of at least 1 MiB

@@ -90,7 +90,7 @@ Span* PageHeap::grow(std::size_t pages, From from) noexcept {
 [[gnu::cold]] void PageHeap::make_room(std::size_t pages) noexcept {
   const std::size_t needed = in_use() + pages;
   if (needed > limit_pages_) return;
-  purge(limit_pages_ - needed, 1, no_limit);
+  choose_purges(limit_pages_ - needed, 1, no_limit);
   policy_.note_dirty(dirty_.pages());
 }
 

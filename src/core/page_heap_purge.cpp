@@ -94,8 +94,8 @@ Span* PageHeap::purge_within(Span* span) noexcept {
 
 // Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are
 // left, or about `at_most` are chosen. Returns how many pages are.
-[[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
-                                              std::size_t at_most) noexcept {
+[[gnu::noinline]] std::size_t PageHeap::choose_purges(std::size_t keep_pages, std::size_t min_pages,
+                                                      std::size_t at_most) noexcept {
   // A span of this length contains a whole OS page, wherever it begins.
   min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
   std::size_t chosen = 0;
@@ -137,7 +137,7 @@ Span* PageHeap::purge_within(Span* span) noexcept {
 Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
   if (first_chosen_ == nullptr && refused != 0) {
     const std::size_t keep = last_purge_.keep_pages;
-    purge(keep - std::min(keep, refused), last_purge_.min_pages, std::exchange(refused, 0));
+    choose_purges(keep - std::min(keep, refused), last_purge_.min_pages, std::exchange(refused, 0));
   }
   Span* const span = first_chosen_;
   if (span == nullptr) return nullptr;
@@ -185,20 +185,20 @@ std::size_t PageHeap::send_purges() noexcept {
   hooks::dirty_memory_grew();
 }
 
-void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
+void PageHeap::choose_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
   if (dirty_.pages() > watched_above_) [[unlikely]]
     end_watch();
   if (PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay())) [[unlikely]]
-    purge_by_policy(min_pages, at_most);
+    choose_by_policy(min_pages, at_most);
 }
 
-[[gnu::noinline]] void PageHeap::purge_by_policy(std::size_t min_pages,
-                                                 std::size_t at_most) noexcept {
+[[gnu::noinline]] void PageHeap::choose_by_policy(std::size_t min_pages,
+                                                  std::size_t at_most) noexcept {
   const std::uint64_t now = os::coarse_milliseconds();
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), purge_delay());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages(), keep);
-  purge(keep, min_pages, releases_a_slice_ ? slice_pages : at_most);
+  choose_purges(keep, min_pages, releases_a_slice_ ? slice_pages : at_most);
   policy_.note_dirty(dirty_.pages());
 }
 
@@ -212,9 +212,9 @@ bool PageHeap::purge_some(bool is_quiet) noexcept {
     const std::size_t slice = std::min(slice_of_scavenging, policy_.pages_left(before));
     was_due = policy_.pages_left(before) != 0;
     if (slice == 0) {
-      purge_surplus(min_pages, slice_of_scavenging);
+      choose_surplus(min_pages, slice_of_scavenging);
     } else {
-      purge(before - slice, min_pages, slice);
+      choose_purges(before - slice, min_pages, slice);
       policy_.note_dirty(dirty_.pages());
     }
   }
@@ -238,7 +238,7 @@ std::size_t PageHeap::purge_slice(std::size_t pages) noexcept {
   {
     const Guard guard{lock_};
     const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
-    purge(0, min_pages, std::min(pages, slice_pages));
+    choose_purges(0, min_pages, std::min(pages, slice_pages));
     policy_.note_dirty(dirty_.pages());
   }
   return send_purges();
@@ -298,7 +298,7 @@ void PageHeap::give_back_tables() noexcept {
 void PageHeap::purge_all_but(std::size_t pages) noexcept {
   do {
     const Guard guard{lock_};
-    purge(pages, 1, no_limit);
+    choose_purges(pages, 1, no_limit);
     policy_.note_dirty(dirty_.pages());
   } while (send_purges() != 0);
 }

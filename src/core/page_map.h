@@ -216,6 +216,11 @@ inline ThreadHeap* heap_of(PageMapEntry entry) noexcept {
   return page_map.heaps + heap_number(entry);
 }
 
+// Whether the entry is of a slab of this heap.
+inline bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
+  return (entry ^ entry_of_heap(heap)) < heap_unit;
+}
+
 // Calls `visit(heap)` for each heap that has its number: it was created and not given back.
 template <class Visit>
 void for_each_heap(Visit visit) {
