@@ -7,7 +7,7 @@
 #include "core/common_heap.h"
 #include "core/deferred_work.h"
 #include "core/heap_lifecycle.h"
-#include "core/reclaim.h"
+#include "core/reclaim_all.h"
 
 namespace ts::engine {
 

@@ -1,3 +1,5 @@
+#include "core/heap_invariants.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -5,7 +7,6 @@
 
 #include "base/check.h"
 #include "core/cache_bins.h"
-#include "core/invariants.h"
 #include "core/slabs.h"
 #include "core/spare_lists.h"
 #include "core/sparse_slabs.h"

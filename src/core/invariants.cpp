@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "core/colours.h"
+#include "core/heap_invariants.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
 #include "core/large_blocks.h"

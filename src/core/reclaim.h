@@ -66,13 +66,6 @@ inline bool note_reclaimable(ThreadHeap& heap, std::uint32_t pages) noexcept {
 // Reclaims from the heap, unless it is held, or another thread reclaims.
 void reclaim(ThreadHeap& heap) noexcept;
 
-// For a thread that has no memory left: takes the spare lists (spare_lists.h) and empty slabs of all
-// heaps that are not held, and reclaims from them; true if there were slabs.
-bool reclaim_all() noexcept;
-
-// For the background thread: as reclaim_all(), but takes only spare lists that are too old.
-void reclaim_idle() noexcept;
-
 // Takes the slabs out of the heap that a reclaim may take, linked by `next`. Under reclaim_lock.
 Span* take_reclaimable(ThreadHeap& heap, bool takes_empty) noexcept TS_REQUIRES(heap);
 

@@ -7,7 +7,7 @@
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
 #include "core/page_heap.h"
-#include "core/reclaim.h"
+#include "core/reclaim_all.h"
 #include "core/remote_frees.h"
 #include "core/spare_lists.h"
 #include "os/os.h"

@@ -22,6 +22,7 @@
 #include "core/misuse.h"
 #include "core/page_heap.h"
 #include "core/reclaim.h"
+#include "core/reclaim_all.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/spare_lists.h"

@@ -4,7 +4,7 @@
 
 #include "core/heap_lifecycle.h"
 #include "core/page_heap.h"
-#include "core/reclaim.h"
+#include "core/reclaim_all.h"
 #include "features/arenas/idle_arenas.h"
 #include "features/background/rest.h"
 #include "features/limits/limits.h"

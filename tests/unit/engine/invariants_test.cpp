@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/heap_invariants.h"
 #include "core/heap_lifecycle.h"
 #include "core/large_blocks.h"
 #include "core/slabs.h"

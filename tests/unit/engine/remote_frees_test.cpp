@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/reclaim.h"
+#include "core/reclaim_all.h"
 #include "core/slabs.h"
 #include "unit/engine/fresh_engine.h"
 #include "unit/engine/page_heap_access.h"

@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "core/reclaim.h"
+#include "core/reclaim_all.h"
 #include "core/remote_frees.h"
 #include "core/slabs.h"
 #include "core/view.h"
