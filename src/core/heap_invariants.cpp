@@ -138,7 +138,7 @@ Fault find_spare_list_fault(const ThreadHeap& heap) noexcept {
   }
   for (std::uint32_t i = 0; i < spare_list_count(heap); ++i) {
     if (lists.last_of[lists.size_class[i]] < i)
-      return {"no spare list is behind the last one of its class", &heap};
+      return {"no spare list comes after the last one of its class", &heap};
   }
   Fault fault;
   for_each_spare_list(heap, [&](const Block* first, unsigned size_class) {
@@ -169,7 +169,7 @@ Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexc
 
 // ---- slabs ----
 
-// The same while other threads send frees: their counts may lag, but never exceed the bits.
+// Checks a slab's count while other threads send frees, which may lag but never exceed the bits.
 Fault find_running_count_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   const std::int64_t accounted = std::int64_t{used(slab)} + count_free_blocks(slab);
   return accounted > slab.slab_blocks ? Fault{} : find_count_fault(heap, slab, 0);
@@ -207,7 +207,7 @@ Fault find_queue_fault(const ThreadHeap& heap) noexcept {
     pages += slab.pages;
     ++queued;
     before = link;
-    link = link_behind(slab);
+    link = link_after(slab);
   }
   if (pages != heap.sparse_pages || before != heap.last_sparse)
     return {"a queue has as many pages as it counts", &heap};

@@ -47,7 +47,7 @@ inline constinit Mutex background_lock;
 // it late misses one opportunity.
 inline constinit Atomic<bool> any_abandoned{false};
 
-// An upper bound.
+// How many pages of slabs the heap has at most: each counts as a long one of its class.
 std::uint32_t pages_of_slabs(const ThreadHeap& heap) noexcept;
 
 // Whether a heap with this many pages of slabs may keep the blocks in its bins. (Several threads

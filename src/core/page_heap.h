@@ -56,7 +56,7 @@ class PageHeap {
   }
 
   // How many pages after a span in use are free and read as zero; a hint, out of date at once.
-  std::size_t clean_behind(const Span* span) noexcept;
+  std::size_t clean_after(const Span* span) noexcept;
 
   // Makes room for one more heap's structure, zero-filled, and for `spare` more after it; returns
   // its number, or 0 if there is no room.

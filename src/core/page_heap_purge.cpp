@@ -29,14 +29,14 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
     move_end(top_ + more);
     return more;
   }
-  Span* const behind = page_map.spans + end_page;
-  if (rest == 0 || behind->state != SpanState::free || !behind->zeroed) return 0;
-  const std::size_t clean = behind->pages;
+  Span* const after = page_map.spans + end_page;
+  if (rest == 0 || after->state != SpanState::free || !after->zeroed) return 0;
+  const std::size_t clean = after->pages;
   std::size_t more = std::min(rest, clean);
   more -= std::min(more, (end_page + more) & (page_map.pages_per_os_page - 1));
   if (more == 0) return 0;
-  clean_.remove(behind);
-  if (more != clean) insert(behind + more, clean - more, true);
+  clean_.remove(after);
+  if (more != clean) insert(after + more, clean - more, true);
   return more;
 }
 

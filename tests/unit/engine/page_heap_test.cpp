@@ -292,7 +292,7 @@ class Oracle {
       ++i;
     }
     if (i == pages_.size()) clean += engine::PageHeapTest::committed() - pages_.size();
-    ASSERT_EQ(page_heap.clean_behind(used.span), clean);
+    ASSERT_EQ(page_heap.clean_after(used.span), clean);
   }
 
   std::size_t count(Page kind) const {
