@@ -82,8 +82,7 @@ void flush_list(ThreadHeap& heap, unsigned size_class, Block* block, std::int32_
       return report_damage(size_class, block);
     Block* const next = block->next;
     const BlockPlace place = place_of(block, c);
-    const bool is_own = (entry ^ entry_of_heap(heap)) < heap_unit;
-    if (place.is_beginning && !is_own) {
+    if (place.is_beginning && !is_own(heap, entry)) {
       // Clears the key: otherwise its owner would take it for a block that it has freed.
       release_remote(heap, clear_key(block), place, c, FoundBy::a_later_call);
     } else if (!place.is_beginning || !push_to_slab(heap, block, place)) [[unlikely]] {
@@ -112,7 +111,7 @@ void flush_bin(ThreadHeap& heap, unsigned size_class) noexcept {
 
 bool is_burst(ThreadHeap& heap, unsigned size_class, const CacheBin& full) noexcept {
   constexpr std::uint8_t frees_of_burst = 12;
-  if (&full != &heap.bins[size_class] || heap.spare_list_count != 0) return true;
+  if (&full != &heap.bins[size_class] || spare_list_count(heap) != 0) return true;
   const auto first = static_cast<std::uint16_t>(address_of(full.head) / min_alignment);
   std::uint8_t& frees = heap.frees_when_full[size_class];
   if (heap.first_when_full[size_class] != first) frees = 0;
@@ -153,8 +152,8 @@ void flush(ThreadHeap& heap) noexcept {
 void move_fast_free_threshold(ThreadHeap& heap, Span& slab) noexcept {
   const unsigned c = slab.size_class;
   const auto in_use = static_cast<std::int32_t>(used(slab));
-  const std::int32_t mark = slab.sparse_limit;
-  std::int32_t threshold = in_use > mark ? mark : 0;
+  const std::int32_t limit = slab.sparse_limit;
+  std::int32_t threshold = in_use > limit ? limit : 0;
   if (slab.pages > 1 && slab.size_class < first_single_class) {
     const std::int32_t binned = counted_blocks(heap, c);
     const std::int32_t sampled = heap.has_sampling_bins ? counted_in_sampling_bin(heap, c) : 0;
@@ -186,9 +185,9 @@ void recount_bins(ThreadHeap& heap) noexcept {
     if (length > max_length) drop_bin(heap, c);
     if (!heap.has_sampling_bins) continue;
     Block* const first = heap.sampling_bins[c].head;
-    const std::int32_t also = length_of(first);
-    also > max_length ? set_sampling_bin(heap, c, nullptr, 0, 0)
-                      : set_sampling_bin(heap, c, first, also, heap.sampling_capacities[c]);
+    const std::int32_t sampled = length_of(first);
+    sampled > max_length ? set_sampling_bin(heap, c, nullptr, 0, 0)
+                         : set_sampling_bin(heap, c, first, sampled, heap.sampling_capacities[c]);
   }
 }
 

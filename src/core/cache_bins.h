@@ -26,13 +26,14 @@ inline std::uint32_t max_bin_capacity(const HeapFront& heap, const SizeClass& c)
   return heap.has_wide_bins ? c.wide_bin_blocks : c.bin_blocks;
 }
 
-// How many blocks the bin holds, as malloc and free count them. List and count are stored in an
-// order such that a longjmp out of a signal handler leaves a count that is too low, never too high.
+// How many blocks the bin holds, as malloc and free count them. A longjmp out of a signal handler
+// may leave a count that is too high or too low by one for each call that it cuts off; refills and
+// flushes, whose lists are longer, store list and count in an order such that it is too low.
 inline std::int32_t counted_blocks(const ThreadHeap& heap, unsigned size_class) noexcept {
   return heap.capacities[size_class] - heap.bins[size_class].capacity_left;
 }
 
-// Likewise for its sampling bin.
+// How many blocks the class's sampling bin holds.
 inline std::int32_t counted_in_sampling_bin(const ThreadHeap& heap, unsigned size_class) noexcept {
   return heap.sampling_capacities[size_class] - heap.sampling_bins[size_class].capacity_left;
 }
@@ -82,7 +83,7 @@ inline void bypass_or_open_all(ThreadHeap& heap) noexcept {
   for (unsigned c = 1; c < class_count; ++c) bypass_or_open(heap, c);
 }
 
-// Empties a bin by forgetting its list; the blocks are lost.
+// Empties a bin by forgetting its list. Blocks that the caller does not keep are lost.
 inline void drop_bin(ThreadHeap& heap, unsigned size_class) noexcept {
   heap.bins[size_class].capacity_left = heap.capacities[size_class];
   std::atomic_signal_fence(std::memory_order_release);

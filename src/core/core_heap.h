@@ -101,7 +101,7 @@ class CoreHeap {
       return size_class_of(entry).block_bytes;
     return is_block(p, FoundBy::usable_size) ? bytes_of(p) : 0;
   }
-  // Likewise, of a block in use.
+  // The size of a block in use.
   static std::size_t bytes_of(const void* p) noexcept;
   static std::size_t good_size(std::size_t bytes, std::size_t alignment = min_alignment) noexcept;
   HeapMeasures measures() noexcept { return measure(); }
@@ -146,7 +146,7 @@ class CoreHeap {
     return bytes > block_bytes / 2 || block_bytes <= 64;
   }
   static void* allocate_aligned(std::size_t bytes, std::size_t alignment) noexcept;
-  // The same for a block that may be smaller than that.
+  // The rest of check_size(), for a block that may be smaller than `bytes`.
   [[gnu::noinline]] static void check_larger_size(const void* p, std::size_t bytes) noexcept;
 };
 

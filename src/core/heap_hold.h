@@ -3,7 +3,8 @@
 // analysis a heap is a capability: only a holder may call a function with TS_REQUIRES(heap).
 //
 // A reclaimer takes a hold only if it is free, and never waits for one. The owner waits for
-// reclaim_lock, and thus for at most one walk through a stack. (A thread that is ended within that
+// reclaim_lock: for one walk through a stack, or while memory of heaps without a thread is returned
+// (heap_lifecycle.cpp). A thread that took over an abandoned heap is its owner meanwhile. (A thread that is ended within that
 // walk, by pthread_cancel or longjmp where neither is allowed, leaves the lock taken.)
 #pragma once
 

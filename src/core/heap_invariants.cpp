@@ -126,19 +126,19 @@ Fault find_bin_fault(const ThreadHeap& heap, unsigned size_class) noexcept {
 
 Fault find_spare_list_fault(const ThreadHeap& heap) noexcept {
   const SpareLists& lists = heap.spare_lists;
-  if (heap.spare_list_count > max_spare_lists)
+  if (spare_list_count(heap) > max_spare_lists)
     return {"a heap has at most so many spare lists", &heap};
   for (unsigned c = 1; c < class_count; ++c) {
     const std::uint32_t most = max_bin_capacity(heap, size_classes[c]);
-    if (std::count(lists.size_class, lists.size_class + heap.spare_list_count, c) !=
+    if (std::count(lists.size_class, lists.size_class + spare_list_count(heap), c) !=
         heap.spare_lists_of[c])
       return {"a heap counts its spare lists by class", &heap};
     if (heap.spare_lists_of[c] != 0 && heap.capacities[c] != most)
       return {"the bin of spare lists has its largest capacity", &heap.bins[c]};
   }
-  for (std::uint32_t i = 0; i < heap.spare_list_count; ++i) {
+  for (std::uint32_t i = 0; i < spare_list_count(heap); ++i) {
     if (lists.last_of[lists.size_class[i]] < i)
-      return {"no spare list is behind the last one of its class", &heap};
+      return {"no spare list comes after the last one of its class", &heap};
   }
   Fault fault;
   for_each_spare_list(heap, [&](const Block* first, unsigned size_class) {
@@ -169,7 +169,7 @@ Fault find_sampling_bin_fault(const ThreadHeap& heap, unsigned size_class) noexc
 
 // ---- slabs ----
 
-// The same while other threads send frees: their counts may lag, but never exceed the bits.
+// Checks a slab's count while other threads send frees, which may lag but never exceed the bits.
 Fault find_running_count_fault(const ThreadHeap& heap, const Span& slab) noexcept {
   const std::int64_t accounted = std::int64_t{used(slab)} + count_free_blocks(slab);
   return accounted > slab.slab_blocks ? Fault{} : find_count_fault(heap, slab, 0);
@@ -207,7 +207,7 @@ Fault find_queue_fault(const ThreadHeap& heap) noexcept {
     pages += slab.pages;
     ++queued;
     before = link;
-    link = link_behind(slab);
+    link = link_after(slab);
   }
   if (pages != heap.sparse_pages || before != heap.last_sparse)
     return {"a queue has as many pages as it counts", &heap};

@@ -12,10 +12,6 @@ namespace ts::engine {
 // Whether two counts agree, within the tolerance for this heap.
 bool are_close(const ThreadHeap& heap, std::int64_t a, std::int64_t b) noexcept;
 
-inline bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
-  return (entry ^ entry_of_heap(heap)) < heap_unit;
-}
-
 // Checks the pages and the free blocks of a slab of the heap, and whether it is listed.
 Fault find_slab_fault(const ThreadHeap& heap, const Span& slab) noexcept;
 

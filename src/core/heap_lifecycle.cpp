@@ -129,6 +129,7 @@ void thread_ends(void* argument) {
     const Guard guard{abandoned_lock};
     abandon(heap, keeps_bins, pages);
   }
+  if (has_ready(heap)) hooks::frees_stay_uncollected(pages);  // not noted if it still had a thread
   send_purges_if_any();
   hooks::thread_ended();
 }
@@ -160,11 +161,10 @@ namespace {
 // A queue. Heaps are abandoned to its front and adopted from there; collect_abandoned() moves the
 // first one to the end. While it collects, that heap is out of the queue but still marked as
 // abandoned, and the thread holds collection_lock but not abandoned_lock, so that threads can begin
-// and end. Invariant: the heaps are linked from first to last, each marked as abandoned; kept_pages
-// is the sum over heaps that keep their bins; any_abandoned is true if and only if there is a first
-// heap.
-constinit Plain<ThreadHeap*> first TS_GUARDED_BY(abandoned_lock) = nullptr;
-constinit Plain<ThreadHeap*> last TS_GUARDED_BY(abandoned_lock) = nullptr;
+// and end. Invariant: the queue links all heaps that are marked as abandoned; kept_pages is the sum
+// over heaps that keep their bins; any_abandoned is true if and only if the queue is not empty.
+constinit Plain<ThreadHeap*> first_abandoned TS_GUARDED_BY(abandoned_lock) = nullptr;
+constinit Plain<ThreadHeap*> last_abandoned TS_GUARDED_BY(abandoned_lock) = nullptr;
 constinit Plain<std::size_t> kept_pages TS_GUARDED_BY(abandoned_lock) = 0;
 
 constexpr std::size_t max_kept_pages = (std::size_t{16} << 20) / page_bytes;
@@ -178,12 +178,12 @@ void recount_if_from_fork(ThreadHeap& heap) noexcept {
 }
 
 // Takes the heap after `before`, or the first one, out of the queue; null if there is none.
-ThreadHeap* take_out(ThreadHeap* before) noexcept TS_REQUIRES(abandoned_lock) {
-  Plain<ThreadHeap*>& link = before == nullptr ? first : before->next_abandoned;
+ThreadHeap* take_out_of_queue(ThreadHeap* before) noexcept TS_REQUIRES(abandoned_lock) {
+  Plain<ThreadHeap*>& link = before == nullptr ? first_abandoned : before->next_abandoned;
   ThreadHeap* const heap = link;
   if (heap == nullptr) return nullptr;
   link = heap->next_abandoned;
-  if (last == heap) last = before;
+  if (last_abandoned == heap) last_abandoned = before;
   if (heap->keeps_bins) kept_pages -= heap->kept_pages;
   return heap;
 }
@@ -197,8 +197,8 @@ void count_in(const ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
 void put_last(ThreadHeap& heap) noexcept TS_REQUIRES(abandoned_lock) {
   count_in(heap);
   heap.next_abandoned = nullptr;
-  (last != nullptr ? last->next_abandoned : first) = &heap;
-  last = &heap;
+  (last_abandoned != nullptr ? last_abandoned->next_abandoned : first_abandoned) = &heap;
+  last_abandoned = &heap;
 }
 
 // Returns whether the heap has no slabs left.
@@ -219,13 +219,14 @@ bool collect_from(ThreadHeap& heap) noexcept {
 ThreadHeap* take_out_with_sparse_slabs() noexcept {
   const Guard guard{abandoned_lock};
   ThreadHeap* before = nullptr;
-  for (ThreadHeap* heap = first; heap != nullptr; before = heap, heap = heap->next_abandoned) {
+  for (ThreadHeap* heap = first_abandoned; heap != nullptr;
+       before = heap, heap = heap->next_abandoned) {
     {
       const HeapHold hold{*heap};
       if (heap->first_sparse == 0) continue;
     }
-    take_out(before);
-    if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+    take_out_of_queue(before);
+    if (first_abandoned == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
     heap->is_abandoned.store(false, std::memory_order_relaxed);
     return heap;
   }
@@ -251,18 +252,18 @@ void abandon(ThreadHeap& heap, bool keeps_bins, std::uint32_t pages) noexcept {
   heap.keeps_bins = keeps_bins;
   heap.kept_pages = pages;
   count_in(heap);
-  heap.next_abandoned = first;
-  if (first == nullptr) last = &heap;
-  first = &heap;
+  heap.next_abandoned = first_abandoned;
+  if (first_abandoned == nullptr) last_abandoned = &heap;
+  first_abandoned = &heap;
 }
 
 ThreadHeap* adopt_abandoned() noexcept {
   ThreadHeap* heap = nullptr;
   {
     const Guard guard{abandoned_lock};
-    heap = take_out(nullptr);
+    heap = take_out_of_queue(nullptr);
     if (heap == nullptr) return nullptr;
-    if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+    if (first_abandoned == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
     heap->is_abandoned.store(false, std::memory_order_relaxed);
   }
   heap->keeps_bins = false;
@@ -277,14 +278,14 @@ bool collect_from_queue(std::size_t at_most) noexcept {
     return false;
   }
   abandoned_lock.lock();
-  const bool is_any = first != nullptr;
-  const ThreadHeap* const end = last;
+  const bool is_any = first_abandoned != nullptr;
+  const ThreadHeap* const end = last_abandoned;
   bool is_any_given_back = false;
   // Threads may adopt `end` meanwhile; then the number of heaps ends the loop.
   std::size_t left =
       std::min<std::size_t>(at_most, page_map.heap_count.load(std::memory_order_relaxed));
   for (bool is_end = false; left != 0 && !is_end; --left) {
-    ThreadHeap* const heap = take_out(nullptr);
+    ThreadHeap* const heap = take_out_of_queue(nullptr);
     if (heap == nullptr) break;
     is_end = heap == end;
     abandoned_lock.unlock();
@@ -297,7 +298,7 @@ bool collect_from_queue(std::size_t at_most) noexcept {
       put_last(*heap);
     }
   }
-  if (first == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
+  if (first_abandoned == nullptr) any_abandoned.store(false, std::memory_order_relaxed);
   if (is_any_given_back) {
     const Guard no_reclaim{reclaim_lock};
     discard_given_back();
@@ -313,13 +314,14 @@ bool purge_abandoned(Mutex* lock) noexcept {
   ThreadHeap* const heap = take_out_with_sparse_slabs();
   if (heap == nullptr) return false;
   hooks::purge_sparse_slabs(*heap, purged_slabs, lock);
+  const std::uint32_t pages = pages_of_slabs(*heap);
   {
     const Guard guard{abandoned_lock};
     heap->is_abandoned.store(true, std::memory_order_relaxed);
     put_last(*heap);
   }
   // Frees that arrived meanwhile were not noted.
-  if (has_ready(*heap)) page_heap.note_uncollected(pages_of_slabs(*heap));
+  if (has_ready(*heap)) hooks::frees_stay_uncollected(pages);
   send_purges_if_any();
   return true;
 }
@@ -330,17 +332,17 @@ Fault find_abandoned_fault() noexcept {
   std::size_t marked = 0;
   for_each_heap([&](ThreadHeap& heap) { marked += is_abandoned(heap) ? 1 : 0; });
   const ThreadHeap* before = nullptr;
-  for (const ThreadHeap* heap = first; heap != nullptr;
+  for (const ThreadHeap* heap = first_abandoned; heap != nullptr;
        before = heap, heap = heap->next_abandoned) {
     if (!is_abandoned(*heap) || marked == 0)
       return {"the queue has each heap that is marked as abandoned, once", heap};
     --marked;
     if (heap->keeps_bins) pages += heap->kept_pages;
   }
-  if (marked != 0 || before != last)
-    return {"the queue has each heap that is marked as abandoned, once", last};
+  if (marked != 0 || before != last_abandoned)
+    return {"the queue has each heap that is marked as abandoned, once", last_abandoned};
   if (pages != kept_pages) return {"pages that abandoned heaps keep are counted", nullptr};
-  if (any_abandoned.load(std::memory_order_relaxed) != (first != nullptr))
+  if (any_abandoned.load(std::memory_order_relaxed) != (first_abandoned != nullptr))
     return {"the mark says whether a heap is abandoned", nullptr};
   return {};
 }

@@ -29,7 +29,7 @@ ThreadHeap* attach_heap() noexcept;
 // A thread that ends leaves its whole heap to the next thread that starts. Until then others
 // collect from it: a thread that needs fresh memory (from some heaps); one that is about to fail,
 // or trims (from all of them); and the background thread, once enough is pending
-// (PageHeap::note_uncollected). The heap keeps the blocks in its bins for the adopting thread,
+// (hooks::frees_stay_uncollected). The heap keeps the blocks in its bins for the adopting thread,
 // unless all such heaps would then have more than 16 MiB of slabs.
 
 // Guards the list of abandoned heaps and its sums. Threads take it as they begin and end.
@@ -47,7 +47,7 @@ inline constinit Mutex background_lock;
 // it late misses one opportunity.
 inline constinit Atomic<bool> any_abandoned{false};
 
-// An upper bound.
+// How many pages of slabs the heap has at most: each counts as a long one of its class.
 std::uint32_t pages_of_slabs(const ThreadHeap& heap) noexcept;
 
 // Whether a heap with this many pages of slabs may keep the blocks in its bins. (Several threads

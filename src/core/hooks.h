@@ -26,6 +26,9 @@ void thread_begins() noexcept;
 void thread_is_ending() noexcept;
 void thread_ended() noexcept;
 
+// `pages` of slabs whose heap has no thread have pending frees, which no owner will collect.
+void frees_stay_uncollected(std::uint32_t pages) noexcept;
+
 // ---- what is due ----
 
 // needs_attention() was true in malloc. Free.
@@ -35,12 +38,14 @@ void attend_to_heap(ThreadHeap& heap) noexcept;
 // The heap's owner checks all classes, as every 72nd refill does.
 void look_at_heap(ThreadHeap& heap) noexcept TS_REQUIRES(heap);
 
-// ---- memory grows ----
+// ---- memory ----
 
 // The heap found no touched memory for a request of `pages`. Free, within a DeferredCall.
 void heap_grows(ThreadHeap& heap, std::size_t pages) noexcept;
 // `pages` may be about to be touched for the first time. Free.
 void before_growth(std::size_t pages) noexcept;
+// More memory is dirty than PageHeap::watch_dirty_memory() allowed. Under the page heap's lock.
+void dirty_memory_grew() noexcept;
 // The page heap refused `pages` because of its hard limit; `touched_pages` were touched before.
 void growth_refused(std::size_t touched_pages, std::size_t pages) noexcept;
 // malloc is about to fail. Free.
@@ -78,7 +83,7 @@ void large_block_begins(Span& span) noexcept;
 // A large block was allocated or resized while the current heap's number has sampling_bit. `caller`
 // is the return address of malloc's caller, or null. Free.
 void large_block_sampled(void* p, std::size_t bytes, const void* caller) noexcept;
-// A large block that a hook marked (Span::used is not 0) is freed. Free.
+// A large block that a hook marked (Span::arena is not 0) is freed. Free.
 void large_block_ends(Span& span) noexcept;
 // A large block is about to be released or moved: the last chance to read its memory.
 void before_large_release(const Span& span) noexcept;

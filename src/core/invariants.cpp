@@ -92,7 +92,7 @@ Fault find_ready_fault(const ThreadHeap& heap, std::size_t& ready) noexcept {
   return {};
 }
 
-// Counts a heap's slabs in the page heap.
+// Counts the slabs of all heaps in the page heap.
 struct SlabCensus {
   Fault fault;
   std::size_t ready = 0;    // slabs with pending frees

@@ -18,9 +18,9 @@ namespace ts::engine {
 // Whether blocks should move. Not while the process has more than half of the mappings that it may
 // have, which is checked every 8,192 moves; nor after stop_moving(), until the next check.
 bool may_move() noexcept;
-// Likewise; also counts a move that is about to be tried.
+// Whether this one should; counts it.
 bool begin_move() noexcept;
-// To be called if memory is locked or lost: moves would leave resident memory behind.
+// To be called if memory is locked or lost: moves would leave copies of resident memory.
 void stop_moving() noexcept;
 
 // To be called with clean memory of whole OS pages, which no other thread touches: replaces its
@@ -33,8 +33,8 @@ bool merge_mappings(void* begin, std::size_t bytes) noexcept;
 // freed, everything after its first eighth is discarded, and so becomes clean memory. The eighth
 // stays dirty, and the next such block begins there, where pages are resident (PageHeap::join). If
 // the whole span were dirty, blocks would begin anywhere in it, and in time make all of it
-// resident. Two pages of the page table show which blocks these are. They are queried at one free
-// in 16 for a length that the program fills, and at least at one in 8 for others.
+// resident. Whether four of its pages are resident shows that a block is one of these. The system is
+// asked at one free in 16 for a length that the program fills, and at least at one in 8 for others.
 
 // From this size on, two system calls cost little compared with the page faults that they avoid.
 inline constexpr std::size_t min_sparse_pages = pages_for(std::size_t{4} << 20);

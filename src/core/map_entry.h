@@ -41,7 +41,7 @@ inline const SizeClass& size_class_of(PageMapEntry entry) noexcept {
 inline bool is_of_slab(PageMapEntry entry) noexcept {
   return entry >= heap_unit && (entry & large_entry) == 0;
 }
-// Likewise, of a slab that no arena owns.
+// Whether it is of a slab that no arena owns.
 inline bool is_of_thread_slab(PageMapEntry entry) noexcept {
   return entry >= heap_unit && (entry & (large_entry | arena_bit)) == 0;
 }

@@ -26,6 +26,9 @@ Misuse kind_of_own(const void* p) noexcept {
   const PageMapEntry entry = entry_of(p);
   if (!is_of_slab(entry)) return was_freed(p) ? Misuse::double_free : Misuse::no_beginning;
   const BlockPlace place = place_of(p, size_class_of(entry));
+  // Out of range if another thread changes the page's slab meanwhile.
+  if (place.slab_page >= page_map.page_count.load(std::memory_order_relaxed))
+    return Misuse::no_beginning;
   return kind_of_free(page_map.spans[place.slab_page], place);
 }
 

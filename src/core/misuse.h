@@ -6,6 +6,7 @@
 //   by other threads                     (remote_frees.h)                  the owner collects it
 //   a large block is freed twice         its page's map entry              this free
 //   no block begins at the pointer       map entry, is_multiple()          this free
+//   a block that was never handed out    its bit                           when its bin is flushed
 //   a free block was overwritten         its key, the ends of lists        a later malloc or flush
 //
 // docs/misuse.md has the complete list, with the features' part.
@@ -24,12 +25,12 @@ inline bool may_be_in_use(const void* p, std::size_t page, PageMapEntry entry) n
   return is_multiple(offset_in_slab(p, page_map.pages[page]), size_class_of(entry).reciprocal) &&
          !has_key(p);
 }
-// The same, and the block is not free.
+// Whether the block that may begin there is in use.
 inline bool is_small_block(const void* p, PageMapEntry entry) noexcept {
   return may_be_in_use(p, page_of(p), entry) &&
          ((entry & keyless_bit) == 0 || !is_free_without_key(p));
 }
-// The same without a call; false if that needs the slab's bits.
+// Whether it surely is, without a call; false if that needs the slab's bits.
 inline bool is_surely_small_block(const void* p, std::size_t page, PageMapEntry entry) noexcept {
   return (entry & keyless_bit) == 0 && may_be_in_use(p, page, entry);
 }

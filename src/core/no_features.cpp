@@ -14,6 +14,7 @@ void hooks::heap_begins(ThreadHeap&) noexcept {}
 void hooks::thread_begins() noexcept {}
 void hooks::thread_is_ending() noexcept {}
 void hooks::thread_ended() noexcept {}
+void hooks::frees_stay_uncollected(std::uint32_t) noexcept {}
 
 void hooks::attend() noexcept {}
 void hooks::attend_to_heap(ThreadHeap& heap) noexcept { heap.is_to_scavenge = false; }
@@ -21,6 +22,7 @@ void hooks::look_at_heap(ThreadHeap&) noexcept {}
 
 void hooks::heap_grows(ThreadHeap&, std::size_t) noexcept {}
 void hooks::before_growth(std::size_t) noexcept {}
+void hooks::dirty_memory_grew() noexcept {}
 void hooks::growth_refused(std::size_t, std::size_t) noexcept {}
 void hooks::before_failure() noexcept {}
 void hooks::fresh_memory(std::byte*, std::size_t, bool) noexcept {}

@@ -23,10 +23,10 @@ void PageHeap::insert(Span* span, std::size_t pages, bool zeroed) noexcept {
 // merged with each other, because requests take dirty memory first.
 void PageHeap::insert_coalesced(Span* span, std::size_t pages, bool zeroed) noexcept {
   const std::size_t begin = first_page_of(span);
-  Span* const behind = span + pages;
-  if (begin + pages < top_ && behind->state == SpanState::free && behind->zeroed == zeroed) {
-    pages += behind->pages;
-    remove(behind);
+  Span* const after = span + pages;
+  if (begin + pages < top_ && after->state == SpanState::free && after->zeroed == zeroed) {
+    pages += after->pages;
+    remove(after);
   }
   if (begin != 0 && span[-1].state == SpanState::free) {
     Span* const before = span - span[-1].pages;
@@ -57,19 +57,18 @@ Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexc
   const std::size_t dirty = span->pages;
   if (dirty >= pages || !is_room_for(pages - dirty)) return nullptr;
   std::size_t missing = pages - dirty;
-  Span* const behind = span + dirty;
-  const bool has_behind = behind < end() && behind->state == SpanState::free;
-  const std::size_t from_behind = has_behind ? std::min<std::size_t>(missing, behind->pages) : 0;
-  missing -= from_behind;
+  Span* const after = span + dirty;
+  const bool has_after = after < end() && after->state == SpanState::free;
+  const std::size_t from_after = has_after ? std::min<std::size_t>(missing, after->pages) : 0;
+  missing -= from_after;
   const bool has_before =
       may_begin_before && span != page_map.spans && span[-1].state == SpanState::free;
   Span* const before = has_before ? span - span[-1].pages : nullptr;
   if (missing > (has_before ? before->pages : 0)) return nullptr;
   unlink_free(span);
-  if (from_behind != 0) {
-    clean_.remove(behind);
-    if (behind->pages != from_behind)
-      insert(behind + from_behind, behind->pages - from_behind, true);
+  if (from_after != 0) {
+    clean_.remove(after);
+    if (after->pages != from_after) insert(after + from_after, after->pages - from_after, true);
   }
   if (missing != 0) {
     clean_.remove(before);
@@ -81,8 +80,8 @@ Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexc
   return span;
 }
 
-// Likewise, with one of the longest dirty spans, so that partly purged memory is reused; null if
-// none of those tried is long enough. For programs that touch only the beginning of blocks, the
+// Joins one of the longest dirty spans with its clean neighbours, so that partly purged memory is
+// reused; null if none of those tried is long enough. For programs that touch only the beginning of blocks, the
 // dirty part should be that beginning, and may be short (large_memory.h).
 [[gnu::noinline]] Span* PageHeap::join_longest(std::size_t pages) noexcept {
   constexpr int looked_at = 64;
@@ -167,7 +166,7 @@ void PageHeap::release(Span* span) noexcept {
   const Guard guard{lock_};
   if constexpr (debug_level >= 1) check_unused(*span);
   insert_coalesced(span, span->pages, false);
-  purge_surplus();
+  choose_surplus();
 }
 
 void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
@@ -179,7 +178,7 @@ void PageHeap::release_clean(Span* span, std::size_t dirty) noexcept {
   insert_coalesced(span + dirty, pages - dirty, true);
   if (dirty == 0) return;
   insert_coalesced(span, dirty, false);
-  purge_surplus();
+  choose_surplus();
 }
 
 bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
@@ -192,29 +191,29 @@ bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
   if (pages < now) {
     set_in_use(span, pages, SpanState::large);
     insert_coalesced(span + pages, now - pages, false);
-    purge_surplus();
+    choose_surplus();
     return true;
   }
   if (pages > AddressRange::max_pages) return false;
   const std::size_t more = pages - now;
   if (more == 0) return true;
   if (!is_room_for(more)) return false;
-  Span* const behind = span + now;
-  const bool at_end = behind == end();
-  if (!at_end && behind->state != SpanState::free) return false;
-  if (!at_end && behind->pages >= more) {
-    const std::size_t left = behind->pages - more;
-    const bool zeroed = behind->zeroed;
-    unlink_free(behind);
-    if (left != 0) insert(behind + more, left, zeroed);
-  } else if ((!at_end && behind + behind->pages != end()) ||
+  Span* const after = span + now;
+  const bool at_end = after == end();
+  if (!at_end && after->state != SpanState::free) return false;
+  if (!at_end && after->pages >= more) {
+    const std::size_t left = after->pages - more;
+    const bool zeroed = after->zeroed;
+    unlink_free(after);
+    if (left != 0) insert(after + more, left, zeroed);
+  } else if ((!at_end && after + after->pages != end()) ||
              (can_move && has_clean(pages + pages / 2)) || grow(more, From::anywhere) == nullptr) {
     return false;  // only the last span can grow beyond the free pages after it
   }
-  if (!takes_charge(behind, more)) {
+  if (!takes_charge(after, more)) {
     // Part of it may be clean. If decommitted, it is committed again before use, even as dirty
     // memory.
-    insert_coalesced(behind, more, false);
+    insert_coalesced(after, more, false);
     return false;
   }
   set_in_use(span, pages, SpanState::large);
@@ -222,13 +221,13 @@ bool PageHeap::resize(Span* span, std::size_t pages, bool can_move) noexcept {
   return true;
 }
 
-std::size_t PageHeap::clean_behind(const Span* span) noexcept {
+std::size_t PageHeap::clean_after(const Span* span) noexcept {
   const Guard guard{lock_};
-  const Span* const behind = span + span->pages;
+  const Span* const after = span + span->pages;
   const std::size_t beyond_end = committed_ - top_;
-  if (behind == end()) return beyond_end;
-  if (behind->state != SpanState::free || !behind->zeroed) return 0;
-  return behind->pages + (behind + behind->pages == end() ? beyond_end : 0);
+  if (after == end()) return beyond_end;
+  if (after->state != SpanState::free || !after->zeroed) return 0;
+  return after->pages + (after + after->pages == end() ? beyond_end : 0);
 }
 
 PageHeap::Totals PageHeap::totals() noexcept {

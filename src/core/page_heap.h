@@ -7,7 +7,7 @@
 // send_purges(), which a thread calls without a lock or a hold, since another library may see the
 // system call (os.h).
 //
-//   release -> insert_coalesced -> purge_surplus -> purge (page_heap_purge.cpp)
+//   release -> insert_coalesced -> choose_surplus -> choose_purges (page_heap_purge.cpp)
 //   do_deferred_work -> send_purges -> purge_within
 //   allocate -> take -> find in dirty_, clean_ -> cut
 //                    -> grow -> commit (page_heap_growth.cpp) -> address_range.h
@@ -41,7 +41,7 @@ class PageHeap {
   // Frees a span. Its map entries must be 0 again. Like resize() and allocate(), it may leave spans
   // for send_purges().
   void release(Span* span) noexcept;
-  // Likewise, for a large span that reads as zero after its first `dirty` pages.
+  // Frees a large span that reads as zero after its first `dirty` pages.
   void release_clean(Span* span, std::size_t dirty = 0) noexcept;
 
   // Resizes a large span in place. Changes nothing and returns false if other memory follows it;
@@ -56,7 +56,7 @@ class PageHeap {
   }
 
   // How many pages after a span in use are free and read as zero; a hint, out of date at once.
-  std::size_t clean_behind(const Span* span) noexcept;
+  std::size_t clean_after(const Span* span) noexcept;
 
   // Makes room for one more heap's structure, zero-filled, and for `spare` more after it; returns
   // its number, or 0 if there is no room.
@@ -105,38 +105,24 @@ class PageHeap {
   // short spans only if the program `is_quiet`. True if there is more to do.
   bool purge_some(bool is_quiet) noexcept;
 
-  // For background_thread.h: while a background thread is attached, it completes the purges that
-  // releases begin.
-  void attach_background_thread() noexcept;
-  void detach_background_thread() noexcept;
-  // Ends its rest. May be called anywhere, since it takes no lock.
-  void wake_background_thread() noexcept;
-  bool has_background_thread() noexcept;
-  // Ends a round; returns how many pages to purge.
-  std::size_t end_round() noexcept;
+  // For a background thread: purges in rounds, of slices. end_round() returns how many pages the
+  // policy finds idle, and whether it has found so for some rounds.
+  struct RoundEnd {
+    std::size_t pages_to_purge = 0;
+    bool is_settled = false;
+  };
+  RoundEnd end_round() noexcept;
   // Purges at most `pages`, and at most a slice; returns how many pages were purged.
   std::size_t purge_slice(std::size_t pages) noexcept;
-  // PurgePolicy::is_settled().
-  bool is_settled() noexcept;
-  // Whether too much memory is dirty, unless the background thread `gives_up` on it.
-  bool has_work(bool gives_up) noexcept;
-  // True if there is no work: the background thread then rests until a release leaves more dirty
-  // memory.
-  bool may_rest(bool gives_up) noexcept;
-  // Both wait until the background thread is woken; the second one for a limited time.
-  void rest() noexcept;
-  void rest_for(std::uint32_t milliseconds) noexcept;
-  // Waits for that time, or until the background thread may rest.
-  void wait_for_round(std::uint32_t milliseconds) noexcept;
-  // Counts pages of slabs that have pending frees and no owner. If there are enough of them, wakes
-  // the background thread.
-  void note_uncollected(std::uint32_t pages) noexcept;
-  // Whether enough of them were counted to collect from them before a rest. take_uncollected() also
-  // resets the count.
-  bool has_uncollected() noexcept;
-  bool take_uncollected() noexcept;
-  // In the child of a fork, which has no background thread and no purges by other threads. Under
-  // lock().
+  // Whether a release purges only a slice, and leaves the others to a background thread.
+  void limit_releases_to_a_slice(bool limit) noexcept;
+  // Whether more is dirty than an idle process may keep (PurgePolicy::rest_limit).
+  bool has_surplus_at_rest() noexcept;
+  // From now on, the first release that leaves more than that, and at least 1 MiB more than now,
+  // calls hooks::dirty_memory_grew().
+  void watch_dirty_memory() noexcept;
+
+  // In the child of a fork, where no other thread purges. Under lock().
   void forget_other_threads() noexcept TS_NO_ANALYSIS;
 
   // Calls `visit(span)` for every span in address order, under the lock.
@@ -217,17 +203,13 @@ class PageHeap {
   Span* next_chosen(std::size_t& refused) noexcept TS_REQUIRES(lock_);
   void end_purge(Span* span, std::size_t pages) noexcept TS_REQUIRES(lock_);
   void purge_all_but(std::size_t pages) noexcept;
-  std::size_t purge(std::size_t keep_pages, std::size_t min_pages, std::size_t at_most) noexcept
-      TS_REQUIRES(lock_);
-  static constexpr std::size_t uncollected_to_wake = (std::size_t{4} << 20) / page_bytes;
-  static constexpr std::size_t uncollected_to_collect = uncollected_to_wake / 4;
-  bool is_too_much_dirty(bool gives_up) noexcept TS_REQUIRES(lock_);
-  void wake_for_work() noexcept TS_REQUIRES(lock_);
-  void forget_background_thread() noexcept;
-  void purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
-  void purge_by_policy(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
-  void purge_surplus() noexcept TS_REQUIRES(lock_) {
-    purge_surplus(min_purge_pages, pages_of_a_call);
+  void end_watch() noexcept TS_REQUIRES(lock_);
+  std::size_t choose_purges(std::size_t keep_pages, std::size_t min_pages,
+                            std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void choose_surplus(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void choose_by_policy(std::size_t min_pages, std::size_t at_most) noexcept TS_REQUIRES(lock_);
+  void choose_surplus() noexcept TS_REQUIRES(lock_) {
+    choose_surplus(min_purge_pages, pages_of_a_call);
   }
 
   // If the system counts all writable memory (overcommit_memory=2), clean memory of at least 1 MiB
@@ -262,14 +244,9 @@ class PageHeap {
   Atomic<bool> is_limited_{false};           // stored under the lock
   std::size_t soft_limit_bytes_ = no_limit;  // for reports, as the next
   std::size_t hard_limit_bytes_ = no_limit;
-  // Stored under the lock (except by wake_background_thread); waited on by the system.
-  static constexpr std::uint32_t awake = 0;
-  static constexpr std::uint32_t resting = 1;
   static constexpr std::size_t never = ~std::size_t{0};
-  Atomic<std::uint32_t> background_state_{awake};
-  std::size_t wake_above_ = never;  // more dirty pages wake the background thread, if it rests
-  std::size_t uncollected_ = 0;     // pages that were noted
-  bool has_background_thread_ = false;
+  std::size_t watched_above_ = never;  // see watch_dirty_memory()
+  bool releases_a_slice_ = false;
 };
 
 inline constinit PageHeap page_heap;

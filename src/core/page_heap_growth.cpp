@@ -90,7 +90,7 @@ Span* PageHeap::grow(std::size_t pages, From from) noexcept {
 [[gnu::cold]] void PageHeap::make_room(std::size_t pages) noexcept {
   const std::size_t needed = in_use() + pages;
   if (needed > limit_pages_) return;
-  purge(limit_pages_ - needed, 1, no_limit);
+  choose_purges(limit_pages_ - needed, 1, no_limit);
   policy_.note_dirty(dirty_.pages());
 }
 
@@ -114,7 +114,7 @@ bool PageHeap::wait_for_purge(std::uint32_t& ended_purges) noexcept {
   os::wait_for(purges_, ended_purges, 1);  // returns at once if one has ended
   const Guard guard{lock_};
   ended_purges = this->ended_purges();
-  --waiting_for_purges_;
+  if (waiting_for_purges_ != 0) --waiting_for_purges_;  // 0 in the child of a fork
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/event_counts.h"
 #include "core/current_heap.h"
+#include "core/hooks.h"
 #include "core/large_memory.h"
 #include "core/page_heap.h"
 #include "os/os.h"
@@ -28,14 +29,14 @@ std::size_t PageHeap::take_rest_of_huge_page(const Span* span, std::size_t pages
     move_end(top_ + more);
     return more;
   }
-  Span* const behind = page_map.spans + end_page;
-  if (rest == 0 || behind->state != SpanState::free || !behind->zeroed) return 0;
-  const std::size_t clean = behind->pages;
+  Span* const after = page_map.spans + end_page;
+  if (rest == 0 || after->state != SpanState::free || !after->zeroed) return 0;
+  const std::size_t clean = after->pages;
   std::size_t more = std::min(rest, clean);
   more -= std::min(more, (end_page + more) & (page_map.pages_per_os_page - 1));
   if (more == 0) return 0;
-  clean_.remove(behind);
-  if (more != clean) insert(behind + more, clean - more, true);
+  clean_.remove(after);
+  if (more != clean) insert(after + more, clean - more, true);
   return more;
 }
 
@@ -93,8 +94,8 @@ Span* PageHeap::purge_within(Span* span) noexcept {
 
 // Chooses dirty spans of at least `min_pages`, the longest first, until about `keep_pages` are
 // left, or about `at_most` are chosen. Returns how many pages are.
-[[gnu::noinline]] std::size_t PageHeap::purge(std::size_t keep_pages, std::size_t min_pages,
-                                              std::size_t at_most) noexcept {
+[[gnu::noinline]] std::size_t PageHeap::choose_purges(std::size_t keep_pages, std::size_t min_pages,
+                                                      std::size_t at_most) noexcept {
   // A span of this length contains a whole OS page, wherever it begins.
   min_pages = std::max(min_pages, 2 * page_map.pages_per_os_page - 1);
   std::size_t chosen = 0;
@@ -136,7 +137,7 @@ Span* PageHeap::purge_within(Span* span) noexcept {
 Span* PageHeap::next_chosen(std::size_t& refused) noexcept {
   if (first_chosen_ == nullptr && refused != 0) {
     const std::size_t keep = last_purge_.keep_pages;
-    purge(keep - std::min(keep, refused), last_purge_.min_pages, std::exchange(refused, 0));
+    choose_purges(keep - std::min(keep, refused), last_purge_.min_pages, std::exchange(refused, 0));
   }
   Span* const span = first_chosen_;
   if (span == nullptr) return nullptr;
@@ -179,20 +180,25 @@ std::size_t PageHeap::send_purges() noexcept {
   return gone;
 }
 
-void PageHeap::purge_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
-  if (dirty_.pages() > wake_above_) [[unlikely]]
-    wake_for_work();
-  if (PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay())) [[unlikely]]
-    purge_by_policy(min_pages, at_most);
+[[gnu::cold]] void PageHeap::end_watch() noexcept {
+  watched_above_ = never;
+  hooks::dirty_memory_grew();
 }
 
-[[gnu::noinline]] void PageHeap::purge_by_policy(std::size_t min_pages,
-                                                 std::size_t at_most) noexcept {
+void PageHeap::choose_surplus(std::size_t min_pages, std::size_t at_most) noexcept {
+  if (dirty_.pages() > watched_above_) [[unlikely]]
+    end_watch();
+  if (PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay())) [[unlikely]]
+    choose_by_policy(min_pages, at_most);
+}
+
+[[gnu::noinline]] void PageHeap::choose_by_policy(std::size_t min_pages,
+                                                  std::size_t at_most) noexcept {
   const std::uint64_t now = os::coarse_milliseconds();
   const std::size_t keep = policy_.pages_to_keep(now, in_use(), dirty_.pages(), purge_delay());
   if (keep == PurgePolicy::keep_all) return;
   policy_.note_purge(now, dirty_.pages(), keep);
-  purge(keep, min_pages, has_background_thread_ ? slice_pages : at_most);
+  choose_purges(keep, min_pages, releases_a_slice_ ? slice_pages : at_most);
   policy_.note_dirty(dirty_.pages());
 }
 
@@ -206,9 +212,9 @@ bool PageHeap::purge_some(bool is_quiet) noexcept {
     const std::size_t slice = std::min(slice_of_scavenging, policy_.pages_left(before));
     was_due = policy_.pages_left(before) != 0;
     if (slice == 0) {
-      purge_surplus(min_pages, slice_of_scavenging);
+      choose_surplus(min_pages, slice_of_scavenging);
     } else {
-      purge(before - slice, min_pages, slice);
+      choose_purges(before - slice, min_pages, slice);
       policy_.note_dirty(dirty_.pages());
     }
   }
@@ -216,6 +222,43 @@ bool PageHeap::purge_some(bool is_quiet) noexcept {
   const Guard guard{lock_};
   const bool is_refused = is_quiet && was_due && dirty_.pages() == before;
   return !is_refused && PurgePolicy::is_surplus(in_use(), dirty_.pages(), purge_delay());
+}
+
+PageHeap::RoundEnd PageHeap::end_round() noexcept {
+  const Guard guard{lock_};
+  const std::uint64_t now = os::coarse_milliseconds();
+  const std::size_t dirty = dirty_.pages();
+  const std::size_t keep = policy_.pages_to_keep_in_round(now, in_use(), dirty, purge_delay());
+  if (keep == PurgePolicy::keep_all) return {0, policy_.is_settled()};
+  policy_.note_purge(now, dirty, keep);
+  return {dirty - keep, policy_.is_settled()};
+}
+
+std::size_t PageHeap::purge_slice(std::size_t pages) noexcept {
+  {
+    const Guard guard{lock_};
+    const std::size_t min_pages = policy_.is_settled() ? 1 : min_purge_pages;
+    choose_purges(0, min_pages, std::min(pages, slice_pages));
+    policy_.note_dirty(dirty_.pages());
+  }
+  return send_purges();
+}
+
+void PageHeap::limit_releases_to_a_slice(bool limit) noexcept {
+  const Guard guard{lock_};
+  releases_a_slice_ = limit;
+  watched_above_ = never;
+}
+
+bool PageHeap::has_surplus_at_rest() noexcept {
+  const Guard guard{lock_};
+  return dirty_.pages() > PurgePolicy::rest_limit(in_use(), purge_delay());
+}
+
+void PageHeap::watch_dirty_memory() noexcept {
+  const Guard guard{lock_};
+  watched_above_ = std::max(PurgePolicy::rest_limit(in_use(), purge_delay()),
+                            dirty_.pages() + PurgePolicy::min_rest_limit);
 }
 
 bool PageHeap::merge_for(std::size_t pages) noexcept {
@@ -255,9 +298,26 @@ void PageHeap::give_back_tables() noexcept {
 void PageHeap::purge_all_but(std::size_t pages) noexcept {
   do {
     const Guard guard{lock_};
-    purge(pages, 1, no_limit);
+    choose_purges(pages, 1, no_limit);
     policy_.note_dirty(dirty_.pages());
   } while (send_purges() != 0);
+}
+
+// Spans that other threads are purging are dirty again. (The calling thread may itself be in a
+// purge: if an interposed system function forks, or a signal handler in a process with one thread.)
+void PageHeap::forget_other_threads() noexcept {
+  watched_above_ = never;
+  releases_a_slice_ = false;
+  waiting_for_purges_ = 0;
+  for (Span* span = leaving_; span != nullptr;) {
+    Span* const next = span->next;
+    if (span->purger != &this_thread) {
+      const std::size_t pages = span->pages;
+      end_purge(span, pages);
+      insert_coalesced(span, pages, false);
+    }
+    span = next;
+  }
 }
 
 }  // namespace ts::engine

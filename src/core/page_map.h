@@ -2,7 +2,7 @@
 // (address_range.h); a prefix of each part is in use:
 //
 //   | map, 8 B a page | spans, 64 B | uses, 64 B | more free bits, 72 B | remote frees, 192 B |
-//   | heaps, 12 KiB | pages, 16 KiB |
+//   | heaps, 24 KiB | pages, 16 KiB |
 //
 // free() reads one element of the map, one load away and never in memory that the program uses.
 // Address arithmetic is here; the structures are in types.h.
@@ -123,7 +123,7 @@ inline SlabUse& use_of(const Span& slab) noexcept {
 // The program's blocks, those in cache bins and in batches, pending ones, and free ones while OS
 // pages under them are purged.
 inline std::uint32_t used(const Span& slab) noexcept {
-  return use_of(slab).used.load(std::memory_order_relaxed);  // written by the holder only
+  return use_of(slab).used.load(std::memory_order_relaxed);
 }
 
 // A word of a slab's bits, one for each block, by number.
@@ -194,11 +194,9 @@ inline RemoteFrees& remote_frees_of(const Span* slab) noexcept {
   return page_map.remote_frees[first_page_of(slab)];
 }
 
-// A word of the slab's bits, one for each block, by number. A long slab's bits continue in the next
-// pages' structures.
+// A word of the slab's bits, one for each block, by number.
 inline Atomic<std::uint64_t>& remote_word_of(const Span* slab, std::size_t index) noexcept {
-  auto* const begin = reinterpret_cast<std::byte*>(&remote_frees_of(slab));
-  return reinterpret_cast<Atomic<std::uint64_t>*>(begin + offsetof(RemoteFrees, bits))[index];
+  return remote_frees_of(slab).bits[index];
 }
 
 // ---- heaps ----
@@ -216,6 +214,11 @@ inline std::uint32_t heap_number(PageMapEntry entry) noexcept {
 
 inline ThreadHeap* heap_of(PageMapEntry entry) noexcept {
   return page_map.heaps + heap_number(entry);
+}
+
+// Whether the entry is of a slab of this heap.
+inline bool is_own(const ThreadHeap& heap, PageMapEntry entry) noexcept {
+  return (entry ^ entry_of_heap(heap)) < heap_unit;
 }
 
 // Calls `visit(heap)` for each heap that has its number: it was created and not given back.

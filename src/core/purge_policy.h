@@ -159,7 +159,8 @@ class PurgePolicy {
     return delay.milliseconds() == 0 ? 0 : little;
   }
 
-  // Likewise, with a delay: purges what was idle for a whole window of that length.
+  // How many dirty pages to keep with a delay: all but what was idle for a whole window of that
+  // length.
   [[gnu::cold, gnu::noinline]] std::size_t pages_to_keep_for(PurgeDelay delay, std::uint64_t now,
                                                              std::size_t dirty) noexcept {
     const std::size_t limit = delayed_limit(delay);

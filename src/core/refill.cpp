@@ -16,19 +16,20 @@
 namespace ts::engine {
 namespace {
 
-// Checks all classes (refills_per_look).
-[[gnu::noinline]] void look_after_all(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+// The work for all classes, including those that the thread does not use.
+[[gnu::noinline]] void look_at_all_classes(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   collect(heap);
   flush_old_spare_lists(heap);
   heap.is_to_scavenge = has_to_scavenge(heap);
   hooks::look_at_heap(heap);
 }
 
-void look_after_all_in_time(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
+// To be called at each refill; does that work at every 72nd.
+void count_refill(ThreadHeap& heap) noexcept TS_REQUIRES(heap) {
   if (++heap.refills_since_look < refills_per_look) [[likely]]
     return;
   heap.refills_since_look = 0;
-  look_after_all(heap);
+  look_at_all_classes(heap);
 }
 
 // A linked list of `count` blocks.
@@ -48,7 +49,7 @@ struct Taken {
   return bits;
 }
 
-// Takes up to `most` free blocks of the slab, the first ones below `end`, and adds them to the list
+// Takes up to `at_most` free blocks of the slab, the first ones below `end`, and adds them to the list
 // in address order. They count as used.
 [[gnu::always_inline]] inline void take_blocks(Span& slab, std::uint32_t end, std::uint32_t at_most,
                                                Taken& taken) noexcept {
@@ -89,7 +90,7 @@ struct Taken {
   slab.sparse_limit = sparse_limit_of(slab);
   if (has_free_block(slab)) {
     if (slab.purged_blocks != 0 && count_free_blocks(slab) <= slab.purged_blocks) [[unlikely]]
-      return move_behind_others(heap, slab);
+      return move_to_end(heap, slab);
     return set_fast_free_threshold(slab);
   }
   unlink_partial(heap, slab);
@@ -130,10 +131,10 @@ Taken take_carved(ThreadHeap& heap, unsigned size_class) noexcept TS_REQUIRES(he
   return taken;
 }
 
-// How many fresh blocks a refill takes: if it touches memory for the first time, one page of them.
+// How many fresh blocks a refill takes: 4 KiB of them if it touches memory for the first time.
 inline std::uint32_t fresh_blocks(const ThreadHeap& heap, const Span& slab) noexcept {
-  const std::uint32_t of_page = size_classes[slab.size_class].carve_blocks;
-  return slab.zeroed ? of_page : std::max(of_page, wanted_blocks(heap, slab.size_class));
+  const std::uint32_t few = size_classes[slab.size_class].carve_blocks;
+  return slab.zeroed ? few : std::max(few, wanted_blocks(heap, slab.size_class));
 }
 
 // Links adjacent blocks into a list.
@@ -194,8 +195,8 @@ Taken take_fresh(ThreadHeap& heap, unsigned size_class, std::uint32_t at_most) n
 
 Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
   if constexpr (counting) count_event(Event::bin_refills);
-  look_after_all_in_time(heap);
-  // When its list ends, a bin must not count any more blocks.
+  count_refill(heap);
+  // malloc found no block that it could pop, so the list should have ended, and the count with it.
   Block* const head = first_block(heap.bins[size_class]);
   if (head != nullptr || counted_blocks(heap, size_class) > count_tolerance) [[unlikely]]
     drop_damaged_bin(heap, size_class, head);
@@ -217,7 +218,7 @@ Block* refill(ThreadHeap& heap, unsigned size_class) noexcept {
 Block* refill_from(ThreadHeap& heap, Span& span) noexcept {
   const unsigned size_class = span.size_class;
   add_slab(heap, span);
-  // A replaced system function may have allocated in the meantime.
+  // An interposed system function may have allocated in the meantime.
   if (heap.bypassed_refills != 0 || first_block(heap.bins[size_class]) != nullptr)
     return take_fresh(heap, size_class, 1).first;
   open_bin_wide(heap, size_class);

@@ -1,7 +1,9 @@
 // Fills an empty cache bin from the heap's slabs.
 //
-//   fill_bin -> refill -> take_carved (of slabs) -> collect, take_carved -> take_fresh (new blocks)
-//            -> allocate_span, without a hold -> refill_from -> add_slab, take_fresh
+//   fill_bin -> refill -> refill_from_spare_list -> take_carved -> collect, take_carved
+//                      -> take_fresh (blocks that were never used)
+//            -> fill_bin_from_new_slab -> allocate_span, without a hold
+//                                      -> refill_from -> add_slab, take_fresh
 #pragma once
 
 #include "core/heap_hold.h"

@@ -5,8 +5,8 @@
 #include "base/busy_mark.h"
 #include "base/event_counts.h"
 #include "core/deferred_work.h"
+#include "core/hooks.h"
 #include "core/misuse.h"
-#include "core/page_heap.h"
 #include "core/reclaim.h"
 #include "core/slabs.h"
 
@@ -55,7 +55,7 @@ ThreadHeap* send(Span& slab, std::uint32_t word, std::uint64_t bits, std::uint32
   ThreadHeap& owner = *heap_of(entry);
   if (pending == 0) push_ready(owner, &slab, frees);
   if (pending == 0 && (is_abandoned(owner) || is_idle_arena(owner))) [[unlikely]]
-    page_heap.note_uncollected(size_class_of(entry).slab_pages);
+    hooks::frees_stay_uncollected(size_class_of(entry).slab_pages);
   const SizeClass& c = size_class_of(entry);
   if (!is_probably_all(slab, c, pending + count, count)) return nullptr;
   return note_reclaimable(owner, c.slab_pages) ? &owner : nullptr;

@@ -59,7 +59,7 @@ inline void release_remote(ThreadHeap& heap, void* p, const BlockPlace& place, c
   ++batch.count;
 }
 
-// Likewise, for a thread without a heap: sends the bit at once.
+// The same for a thread without a heap: sends the bit at once.
 void release_remote_at_once(const BlockPlace& place, FoundBy found_by) noexcept;
 
 // Sends all batches of the heap.

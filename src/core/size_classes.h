@@ -33,8 +33,8 @@ struct alignas(32) SizeClass {
   std::uint32_t first_slab_pages;  // of a heap's first slab: short, since it may be the only one
   std::uint32_t slab_pages;        // of later ones: long enough to waste little at the end
   std::uint32_t bin_blocks;        // capacity of a bin,
-  std::uint32_t wide_bin_blocks;   // and in a process with few threads
-  std::uint32_t carve_blocks;      // how many are linked at a time: a page of fresh memory
+  std::uint32_t wide_bin_blocks;   // and in a process's first heaps (max_heaps_with_wide_bins)
+  std::uint32_t carve_blocks;      // 4 KiB of them: how many are taken from fresh memory at a time
   std::uint32_t reciprocal;        // 2^32 / block_bytes, rounded up
 };
 
@@ -67,7 +67,7 @@ constexpr std::uint32_t blocks_in_slab(const SizeClass& size_class, std::size_t 
 inline constexpr std::size_t max_slab_pages = 16;
 inline constexpr std::size_t bin_bytes = 8192;
 inline constexpr std::size_t max_bin_blocks = 128;
-// In a process with few threads, bins hold twice as much, and several blocks of every class. (No
+// In the first heaps of a process, bins hold twice as much, and several blocks of every class. (No
 // more of long slabs: see max_used_to_flush.)
 inline constexpr std::size_t wide_bin_bytes = 2 * bin_bytes;
 inline constexpr std::size_t max_wide_bin_blocks = 2 * max_bin_blocks;

@@ -41,18 +41,6 @@ void clear_keys(Span& slab) noexcept {
   }
 }
 
-void release_pages(Span& slab) noexcept {
-  if constexpr (counting) count_event(Event::slabs_released);
-  set_entries(slab, 0);
-  page_heap.release(&slab);
-}
-
-void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  clear_keys(slab);
-  take_slab_out(heap, slab);
-  release_pages(slab);
-}
-
 }  // namespace
 
 void set_keyless(Span& slab, bool is_keyless) noexcept {
@@ -100,7 +88,7 @@ void unlink_partial(ThreadHeap& heap, Span& slab) noexcept {
   use_of(slab).fast_free_threshold = unlisted;
 }
 
-void move_behind_others(ThreadHeap& heap, Span& slab) noexcept {
+void move_to_end(ThreadHeap& heap, Span& slab) noexcept {
   unlink_partial(heap, slab);
   Plain<Span*>& head = heap.partial[slab.size_class];
   if (head == nullptr) return link_partial(heap, slab);
@@ -119,9 +107,20 @@ void take_slab_out(ThreadHeap& heap, Span& slab) noexcept {
 }
 
 void retire_slab(Span& slab) noexcept {
+  if constexpr (counting) count_event(Event::slabs_released);
   clear_keys(slab);
-  release_pages(slab);
+  set_entries(slab, 0);
+  page_heap.release(&slab);
 }
+
+namespace {
+
+void retire(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
+  take_slab_out(heap, slab);
+  retire_slab(slab);
+}
+
+}  // namespace
 
 void add_slab(ThreadHeap& heap, Span& span) noexcept {
   if constexpr (counting) count_event(Event::slabs_created);

@@ -56,7 +56,7 @@ void link_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 void unlink_partial(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // Moves a slab that has only purged blocks to the end of its list, since they cost page faults.
-void move_behind_others(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
+void move_to_end(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap);
 
 // Takes a slab without used blocks out of the heap. From then on it belongs to the caller, who
 // returns it to the page heap by retire_slab(), which needs no hold.

@@ -47,17 +47,19 @@ Span* allocate_span(std::size_t pages, std::size_t alignment_pages, unsigned siz
   std::uint32_t ended_purges = page_heap.ended_purges();
   span = allocate(From::anywhere);
   if (span != nullptr) return span;
-  const bool has_collected = collect_abandoned(SIZE_MAX);
-  if (reclaim_all() || has_collected || page_heap.send_purges() != 0)
-    span = allocate(From::anywhere);
+  bool has_more = collect_abandoned(SIZE_MAX);
+  has_more |= reclaim_all();
+  has_more |= page_heap.send_purges() != 0;
+  if (has_more) span = allocate(From::anywhere);
   if (span == nullptr && page_heap.merge_for(pages)) span = allocate(From::anywhere);
   // Another thread may take the memory as soon as it is back in the lists.
   constexpr int most_waits = 64;
   for (int i = 0; span == nullptr && i < most_waits && page_heap.wait_for_purge(ended_purges); ++i)
     span = allocate(From::anywhere);
-  if (span == nullptr && !page_heap.has_room(pages))
-    hooks::growth_refused(page_heap.touched_pages(), pages);
-  return span;
+  if (span != nullptr) return span;
+  if (page_heap.has_room(pages)) return allocate(From::anywhere);
+  hooks::growth_refused(page_heap.touched_pages(), pages);
+  return nullptr;
 }
 
 }  // namespace ts::engine

@@ -1,13 +1,14 @@
 // Spans for slabs and large blocks. Tries, in this order:
 //
 //   1. dirty memory of the page heap
-//   2. the same, after the calling thread sent its batches and collected
-//   3. the same, after collecting from some abandoned heaps
+//   2. dirty memory, after the thread sent its batches, flushed some spare lists, and collected
+//   3. dirty memory, after it collected from some abandoned heaps
 //   4. any memory: dirty, clean, or from beyond the end
-//   5. the same, after collecting from all abandoned heaps, reclaiming slabs of all heaps, and
-//      sending the chosen purges
-//   6. the same, after purging and so merging all free memory
-//   7. the same, whenever a purge by another thread ends
+//   5. any memory, after it collected from all abandoned heaps, reclaimed slabs of all heaps, and
+//      sent the chosen purges
+//   6. any memory, after all free memory was purged and so merged
+//   7. any memory, whenever a purge by another thread ends
+//   8. any memory, if purges made room within the hard limit
 #pragma once
 
 #include "core/types.h"

@@ -10,6 +10,10 @@ namespace {
 
 constexpr std::uint32_t lists_at_first = 64;
 
+void set_spare_list_count(ThreadHeap& heap, std::uint32_t count) noexcept {
+  heap.spare_list_count.store(static_cast<std::uint16_t>(count), std::memory_order_relaxed);
+}
+
 // How many lists the heap may have in all. Many heaps would have too few each.
 std::uint32_t share_of_lists() noexcept {
   constexpr std::uint32_t least = 16;
@@ -41,7 +45,7 @@ void do_without_lists(ThreadHeap& heap, unsigned size_class, bool may_have_more)
 }
 
 // Whether most of the list's first blocks, which were freed last, lie in a slab with the next one.
-// Their lines are still at hand. Follows no link that the program overwrote.
+// Their lines are still cached. Follows no link that the program overwrote.
 bool is_in_order(const Block* block, unsigned size_class) noexcept {
   int near = 0;
   for (int i = 0; i < 3; ++i) {
@@ -59,12 +63,12 @@ bool is_in_order(const Block* block, unsigned size_class) noexcept {
 bool is_too_scattered(const ThreadHeap& heap, unsigned size_class) noexcept {
   constexpr std::uint32_t lists_in_cache = 32;
   const std::uint32_t lists = heap.spare_lists_of[size_class];
-  return lists >= lists_in_cache && lists > heap.spare_list_count / 4U &&
+  return lists >= lists_in_cache && lists > spare_list_count(heap) / 4 &&
          !is_in_order(heap.bins[size_class].head, size_class);
 }
 
-// A list is too old when its heap has looked after its classes more often than it does while a
-// burst as large as all lists is allocated; or after some rounds of the background thread.
+// A list ages by one at every 72nd refill of its heap, and by more in each round of the background
+// thread. It is too old when a burst as large as all lists together could have been allocated since.
 constexpr std::uint8_t oldest_age = max_spare_lists / refills_per_look + 2;
 constexpr std::uint8_t age_of_round = oldest_age / 4;
 
@@ -78,7 +82,8 @@ Block* take_out(ThreadHeap& heap, std::uint32_t i) noexcept TS_REQUIRES(heap) {
   SpareLists& lists = heap.spare_lists;
   Block* const first = lists.first[i];
   const unsigned size_class = lists.size_class[i];
-  const std::uint32_t last = --heap.spare_list_count;
+  const std::uint32_t last = spare_list_count(heap) - 1;
+  set_spare_list_count(heap, last);
   std::atomic_signal_fence(std::memory_order_release);
   lists.first[i] = lists.first[last];
   lists.size_class[i] = lists.size_class[last];
@@ -108,7 +113,7 @@ bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept {
     left = static_cast<std::uint16_t>(left - std::min(left, weight));
     return false;
   }
-  const std::uint32_t count = heap.spare_list_count;
+  const std::uint32_t count = spare_list_count(heap);
   const bool is_full = count >= most_lists(heap);
   if (is_full || is_too_scattered(heap, size_class)) {
     do_without_lists(heap, size_class, is_full);
@@ -123,7 +128,7 @@ bool put_aside(ThreadHeap& heap, unsigned size_class) noexcept {
   std::atomic_signal_fence(std::memory_order_release);
   ++heap.spare_lists_of[size_class];
   std::atomic_signal_fence(std::memory_order_release);
-  ++heap.spare_list_count;
+  set_spare_list_count(heap, count + 1);
   return true;
 }
 
@@ -131,7 +136,7 @@ Block* refill_from_spare_list(ThreadHeap& heap, unsigned size_class) noexcept {
   if (heap.spare_lists_of[size_class] == 0) return nullptr;
   SpareLists& lists = heap.spare_lists;
   const std::uint32_t end = lists.last_of[size_class] + 1U;
-  for (std::uint32_t i = std::min<std::uint32_t>(heap.spare_list_count, end); i-- != 0;) {
+  for (std::uint32_t i = std::min(spare_list_count(heap), end); i-- != 0;) {
     if (lists.size_class[i] != size_class) continue;
     lists.last_of[size_class] = static_cast<std::uint16_t>(i);
     Block* const first = take_out(heap, i);
@@ -143,31 +148,31 @@ Block* refill_from_spare_list(ThreadHeap& heap, unsigned size_class) noexcept {
 }
 
 void flush_spare_lists(ThreadHeap& heap, unsigned size_class) noexcept {
-  for (std::uint32_t i = heap.spare_list_count; i-- != 0;) {
+  for (std::uint32_t i = spare_list_count(heap); i-- != 0;) {
     if (heap.spare_lists.size_class[i] == size_class) flush_spare_list(heap, i);
   }
 }
 
 bool flush_first_spare_lists(ThreadHeap& heap, std::size_t lists) noexcept {
-  if (heap.spare_list_count == 0) return false;
-  for (; lists != 0 && heap.spare_list_count != 0; --lists) flush_spare_list(heap, 0);
+  if (spare_list_count(heap) == 0) return false;
+  for (; lists != 0 && spare_list_count(heap) != 0; --lists) flush_spare_list(heap, 0);
   return true;
 }
 
 bool flush_spare_lists_to_grow(ThreadHeap& heap, std::size_t pages) noexcept {
   constexpr std::size_t part = 32;
-  return flush_first_spare_lists(heap, std::max(pages, 1 + heap.spare_list_count / part));
+  return flush_first_spare_lists(heap, std::max(pages, 1 + spare_list_count(heap) / part));
 }
 
 void flush_old_spare_lists(ThreadHeap& heap) noexcept {
-  for (std::uint32_t i = heap.spare_list_count; i-- != 0;) {
+  for (std::uint32_t i = spare_list_count(heap); i-- != 0;) {
     if (++heap.spare_lists.age[i] > oldest_age) flush_spare_list(heap, i);
   }
 }
 
 SpareList take_old_spare_list(ThreadHeap& heap, bool takes_all, std::uint32_t& left) noexcept {
   SpareLists& lists = heap.spare_lists;
-  for (left = std::min<std::uint32_t>(left, heap.spare_list_count); left != 0;) {
+  for (left = std::min(left, spare_list_count(heap)); left != 0;) {
     --left;
     lists.age[left] += age_of_round;
     if (lists.age[left] <= oldest_age && !takes_all) continue;

@@ -24,8 +24,8 @@ namespace ts::engine {
 [[gnu::noinline]] bool flush_first_spare_lists(ThreadHeap& heap, std::size_t lists) noexcept
     TS_REQUIRES(heap);
 
-// Likewise, because memory would have to grow by `pages`: a list for each page, or a part of all,
-// so that lists add little to the peak.
+// Returns the blocks of some lists because memory would have to grow by `pages`: a list for each
+// page, or a part of all, so that lists add little to the peak.
 bool flush_spare_lists_to_grow(ThreadHeap& heap, std::size_t pages) noexcept TS_REQUIRES(heap);
 
 // Makes all lists older; flushes those that are too old.
@@ -47,7 +47,7 @@ void send(SpareList list) noexcept;
 
 // Calls `visit(first block, class)` for each list.
 void for_each_spare_list(const ThreadHeap& heap, auto visit) {
-  for (std::uint32_t i = 0; i < heap.spare_list_count; ++i)
+  for (std::uint32_t i = 0; i < spare_list_count(heap); ++i)
     visit(heap.spare_lists.first[i], heap.spare_lists.size_class[i]);
 }
 

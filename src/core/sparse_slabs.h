@@ -18,7 +18,7 @@ inline bool is_queued(const Span& slab) noexcept { return slab.next_sparse != 0;
 inline Span& queued_slab(std::uint32_t link) noexcept { return page_map.spans[link - 1]; }
 
 // The link to the slab after a queued one; 0 if it is the last.
-inline std::uint32_t link_behind(const Span& slab) noexcept {
+inline std::uint32_t link_after(const Span& slab) noexcept {
   const std::uint32_t next = slab.next_sparse;
   return next != end_of_queue ? next : 0;
 }
@@ -47,7 +47,7 @@ inline void queue_sparse_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES
 
 // Takes a slab out of the queue.
 inline void unqueue_sparse_slab(ThreadHeap& heap, Span& slab) noexcept TS_REQUIRES(heap) {
-  const std::uint32_t next = link_behind(slab);
+  const std::uint32_t next = link_after(slab);
   const std::uint32_t previous = slab.previous_sparse;
   if (previous != 0) {
     queued_slab(previous).next_sparse = slab.next_sparse;

@@ -116,8 +116,18 @@ void* hand_out(Block* block) noexcept {
   release_remote_at_once(place, FoundBy::free);
 }
 
-// The rest of release_to_slab, if few blocks of the slab are used: the slab may have to be listed
-// or retired, its bin flushed, or it became sparse.
+// ---- frees that find no room in their bin ----
+//
+//   bin        slab's keyless_bit   free checks           and the block goes into
+//   has room   clear                its key               the bin: the fast path
+//   has room   set                  its bit and its key   the bin, after set_keys(slab)
+//   full       either               its bit and its key   the slab; after 12 such frees in a row,
+//                                                         the bin is emptied (put_aside) and takes
+//                                                         it, or is bypassed
+//   bypassed   either               its bit               the slab, untouched; keyless_bit is set
+
+// The rest of release_to_slab, if few blocks of the slab are used, or if all were and the slab has to
+// be listed: it may also have to be retired, its bin flushed, or it became sparse.
 [[gnu::noinline]] void finish_release(ThreadHeap& heap, Span& slab) noexcept {
   const unsigned size_class = slab.size_class;
   {
@@ -148,7 +158,8 @@ void* hand_out(Block* block) noexcept {
     return static_cast<void>(report_invalid_pointer(p, FoundBy::free));
   word.store(bits, std::memory_order_relaxed);
   const std::uint32_t others = use.used.load(std::memory_order_relaxed) - 1;
-  if (static_cast<std::int16_t>(others) <= use.fast_free_threshold) [[unlikely]]  // -1, or few
+  // A slab whose blocks were all used has the threshold `unlisted`; -1 after a double free.
+  if (static_cast<std::int16_t>(others) <= use.fast_free_threshold) [[unlikely]]
     return finish_release(current_heap(), page_map.spans[slab_page]);
   // release: without a hold, the slab may be reclaimed from here on (pairs with is_reclaimable)
   use.used.store(others, std::memory_order_release);
@@ -181,7 +192,7 @@ void* hand_out(Block* block) noexcept {
 
 void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept {
   const auto size_class = static_cast<unsigned>(bin_offset / sizeof(CacheBin));
-  if (is_sampling(*this_thread.heap)) [[unlikely]]  // or there is none: the image has all bits
+  if (is_sampling(*this_thread.heap)) [[unlikely]]  // true as well of no_heap and ended_heap
     return allocate_other(bytes, size_class);
   if (hooks::has_guard()) [[unlikely]] {
     if (void* const p = hooks::allocate_guarded(size_class); p != nullptr) return p;
@@ -235,9 +246,9 @@ void release_slow(void* p, PageMapEntry kind, std::size_t page, HeapFront* heap)
   if (!is_of_thread_slab(entry))
     return entry == large_entry ? release_large(p, page) : release_rare(p, entry);
   const PageMapEntry own_number = kind ^ entry;
-  if (own_number >= arena_bit) [[unlikely]]  // an arena's, or none
+  if (own_number >= arena_bit) [[unlikely]]  // an arena's, or there is no heap
     return release_without_heap(p, entry);
-  // The class's bin, which has the reciprocal at hand.
+  // The class's bin has the reciprocal, in a line that is probably cached.
   CacheBin& bin = bin_at(heap, kind & (class_mask | sampling_bit));
   const BlockPlace place = place_in(p, page, bin.reciprocal);
   if (!place.is_beginning) [[unlikely]]

@@ -1,17 +1,19 @@
 // The fast paths of malloc and free. Each thread has a heap of slabs and, in front of it, a cache
-// bin per size class. malloc pops and free pushes, without atomics, if the block belongs to the
-// thread's own heap.
+// bin per size class. malloc pops and free pushes, without atomic read-modify-write operations, if
+// the block belongs to the thread's own heap.
 //
 // CoreHeap::allocate (core_heap.h) calls allocate_small or allocate_large.
 //
 //   malloc  allocate_small -> pop -> allocate_after_damage
-//                          -> allocate_slow -> refill -> take_carved | collect | take_fresh
-//                                           -> hooks::allocate_sampled (hooks.h)
+//                          -> allocate_slow -> allocate_by_refill -> fill_bin (refill.h)
+//                                           -> hooks::attend, allocate_sampled (hooks.h)
 //                                           -> attach_heap | allocate_from_common
 //   free    release, release_sized -> push
 //                   -> report_invalid_pointer (misuse.h)
-//                   -> release_overflow -> release_to_slab | release_checking_key -> bypass_bin
+//                   -> release_overflow -> release_to_slab | release_checking_key
 //                   -> release_keyless -> release_to_slab | release_checking_key
+//                   release_checking_key -> put_aside (spare_lists.h) | bypass_bin | push
+//                                        -> release_to_slab -> finish_release
 //                   -> release_slow -> push, of a block of whole cache lines
 //                                   -> release_remote -> a batch, sent when full (remote_frees.h)
 //                                   -> release_large (large_blocks.h)
@@ -37,8 +39,9 @@ inline bool has_class_for(PageMapEntry entry, std::size_t bytes) noexcept {
   return (entry & class_mask) >= bin_offsets[bytes];
 }
 
-// A cache bin by its offset. All accesses use its address as their base, without an index: only for
-// these do processors that predict store-to-load forwarding from the address registers do so.
+// A cache bin by its offset. All accesses use its address as their base, without an index: a load
+// then gets a value stored shortly before in no time on processors that predict such pairs (memory
+// renaming) by comparing their address registers.
 inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
   std::byte* const bins = reinterpret_cast<std::byte*>(heap) + offsetof(HeapFront, bins);
   return *reinterpret_cast<CacheBin*>(unrelated(bins + offset));
@@ -47,8 +50,8 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 // Allocates `bytes` from an empty bin of the current heap, by any means; null if there is no
 // memory.
 [[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept;
-// Likewise, after memory that is not a free block was popped from a bin of the current heap:
-// reports it, and drops the bin.
+// Allocates like allocate_slow(), after memory that is not a free block was popped from a bin of the
+// current heap: reports it, and drops the bin.
 [[gnu::cold, gnu::noinline]] void* allocate_after_damage(Block* popped,
                                                          std::size_t bin_offset) noexcept;
 // Only reports; returns `bytes`, so that the caller need not keep them.
@@ -87,7 +90,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
       allocate_after_damage);
 }
 
-// Likewise, or `otherwise(bytes)` if the bin is empty.
+// Allocates a block of the bin's class; or returns `otherwise(bytes)` if the bin is empty.
 [[gnu::always_inline]] inline void* allocate_small_or(std::size_t bytes, std::size_t bin,
                                                       auto otherwise) {
   return pop(
@@ -103,7 +106,7 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
   std::size_t page = page_of(p);
   HeapFront* const heap = this_thread.heap;
   if (!is_below(page, page_map.page_count)) [[unlikely]]
-    return fits(0) ? release_slow(p, self(), page, heap) : otherwise();
+    return fits(0) ? release_slow(p, self(), page, heap) : otherwise();  // entry 0 ^ self()
   const MapPage* const pages = page_map.pages;
   // relaxed: as in entry_of()
   const PageMapEntry entry = pages[page].entry.load(std::memory_order_relaxed);
@@ -137,7 +140,8 @@ inline void* allocate_small(std::size_t bytes, std::size_t bin) noexcept {
       p, [](PageMapEntry) { return true; }, [] {});
 }
 
-// Likewise, for a block of a slab that surely has this size, max_fine_bytes at most.
+// Frees a block of a slab that surely has this size, max_fine_bytes at most; else calls
+// `otherwise()`.
 [[gnu::always_inline]] inline void release_sized(void* p, std::size_t bytes,
                                                  auto otherwise) noexcept {
   release_if(

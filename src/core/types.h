@@ -21,7 +21,8 @@
 //   purged block       a free block that begins in a purged OS page
 //   scavenge           the owner purges, in rounds, OS pages within slabs that stay sparse
 //   deferred work      is done at the end of a slow path, where the thread has no lock and no hold
-//   bypassed bin       has capacity 0 for some refills, so that each malloc can scavenge
+//   bypassed bin       has capacity 0, so that frees go into their slabs: after a burst of frees,
+//                      until the next refill; or for some refills, so that each malloc can scavenge
 //   background thread  the library's own thread, which purges idle memory
 //   key                the second word of free blocks: of all in bins, of others perhaps
 //                      (block_list.h)
@@ -160,8 +161,7 @@ struct alignas(64) Span {
 static_assert(sizeof(Span) == 64);
 
 // Remote frees of a slab, apart from its descriptor, so that other threads do not disturb the
-// owner's cache line. All zero while there are none. One per page; the bits of a longer slab
-// continue in the structures of its other pages.
+// owner's cache line. All zero while there are none. One per page; a slab uses its first page's.
 //
 // Invariant: a slab is on its owner's `ready` stack if and only if pending is positive, except
 // between a sender's addition and its push. A sender sets bits before it counts them, and the owner
@@ -173,6 +173,7 @@ struct alignas(64) RemoteFrees {
   Atomic<std::uint64_t> bits[22] = {};  // any: one for each block, by number
 };
 static_assert(sizeof(RemoteFrees) == 192);
+static_assert(std::size(RemoteFrees{}.bits) * 64 >= max_slab_blocks);
 
 // What a free changes in its slab. One structure per page; a longer slab uses its first page's. All
 // of it is meaningless for pages in no slab. holder, others read
@@ -212,7 +213,7 @@ enum class Holder : std::uint32_t { none, owner, reclaimer };
 struct HeapFront;
 struct ThreadHeap;
 
-// How much of its structure a heap touches that never samples.
+// A heap that never samples touches only the first page of its structure.
 inline constexpr std::size_t heap_page_bytes = 4096;
 
 // A scope that a thread is in: what to return to when it leaves.
@@ -234,7 +235,7 @@ struct alignas(64) HeapFront {
   Plain<bool> keeps_bins = false;       // abandoned_lock: abandoned with blocks in its bins
   Plain<bool> from_fork = false;        // abandoned_lock: by a fork, which may have interrupted it
   Plain<bool> recounts = false;         // abandoned_lock: its bins have to be recounted
-  bool has_wide_bins = false;           // const: it is one of the first
+  bool has_wide_bins = false;           // const: see max_heaps_with_wide_bins
   Atomic<bool> busy{false};             // owner: is changing a batch; a fork skips such a heap
   std::uint8_t refills_since_look = 0;  // owner: at most refills_per_look
   bool has_sampling_bins = false;       // owner: they may hold blocks
@@ -255,7 +256,7 @@ struct alignas(64) HeapBeginning {
 
 // The lists that a heap has put aside (spare_lists.h). Invariants at rest: of the first
 // spare_list_count lists, spare_lists_of[c] are of class c; their bin has its largest capacity, and
-// each has as many blocks; none of class c is behind last_of[c]. What is true of blocks in bins is
+// each has as many blocks; none of class c comes after last_of[c]. What is true of blocks in bins is
 // true of theirs.
 inline constexpr std::uint32_t max_spare_lists = 1600;
 struct SpareLists {
@@ -280,7 +281,7 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   Plain<std::uint16_t> round = 0;
   Plain<std::uint16_t> bypassed_refills = 0;        // this many refills bypass the bins
   Plain<std::uint32_t> slabs[class_count] = {};     // holder: how many the heap has, by class
-  std::uint16_t first_when_full[class_count] = {};  // low bits of the address / 16
+  std::uint16_t first_when_full[class_count] = {};  // low 16 bits of the head's address / 16
   // owner: slabs that became sparse since the bin was opened wide
   std::uint16_t sparse_slabs[class_count] = {};
   Plain<std::uint64_t> round_began = 0;       // nanoseconds
@@ -297,10 +298,10 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   std::uint32_t sampling_depth = 0;         // owner: a sample is being taken
   double until_large_sample = 0;            // owner: in mean distances; 0: not drawn
   std::uint64_t random = 0;                 // owner
-  // holder: see SpareLists
-  std::uint16_t spare_list_count = 0;
+  // holder, but the owner reads the count without a hold (is_burst): see SpareLists
+  Atomic<std::uint16_t> spare_list_count{0};
   std::uint16_t more_spare_lists = 0;      // that the heap may have, since it ran out of them
-  std::uint16_t bursts_without_lists = 0;  // put no list aside until these, weighted, are over
+  std::uint16_t bursts_without_lists = 0;  // how many more bursts use no lists (do_without_lists)
   std::uint8_t class_without_lists = 0;    // the class that ran out of lists; its bursts weigh more
   std::uint16_t spare_lists_of[class_count] = {};
 
@@ -314,7 +315,7 @@ struct TS_CAPABILITY("heap") ThreadHeap : HeapBeginning, HeapFront {
   std::uint32_t until_sample[class_count] = {};         // owner: counts mallocs; 0: not drawn
   std::uint64_t drawn_interval = 0;                     // owner: the interval of until_sample
 
-  // ---- untouched while the heap has put nothing aside: the OS pages behind ----
+  // ---- untouched while the heap has put nothing aside: the other OS pages ----
 
   alignas(heap_page_bytes) SpareLists spare_lists;  // holder
 };
@@ -330,6 +331,11 @@ inline bool is_arena(const ThreadHeap& heap) noexcept { return entry_of_heap(hea
 inline constexpr std::uintptr_t idle_bits = 2;
 inline bool is_idle_mark(std::uintptr_t user) noexcept { return (user & 3) == idle_bits; }
 
+// relaxed: written under a hold; its owner also reads it without one, where either value is right.
+inline std::uint32_t spare_list_count(const ThreadHeap& heap) noexcept {
+  return heap.spare_list_count.load(std::memory_order_relaxed);
+}
+
 inline bool is_abandoned(const ThreadHeap& heap) noexcept {
   return heap.is_abandoned.load(std::memory_order_relaxed);
 }
@@ -338,7 +344,8 @@ inline bool is_abandoned(const ThreadHeap& heap) noexcept {
 // cache much.
 inline constexpr std::uint32_t max_heaps_with_wide_bins = 16;
 
-// A longer list is damaged. (A sampling bin may get a window beyond its capacity.)
+// A list with more blocks is damaged. (A sampling bin may have more than its capacity, but not more
+// than this.)
 inline constexpr std::uint32_t max_in_bin = 2 * max_wide_bin_blocks;
 
 }  // namespace ts::engine

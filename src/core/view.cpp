@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/block_set.h"
 #include "core/colours.h"
 #include "core/heap_lifecycle.h"
 #include "core/hooks.h"
@@ -14,6 +13,36 @@
 
 namespace ts::engine {
 namespace {
+
+// A set of blocks of one slab: one bit for each, by number.
+class BlockSet {
+ public:
+  explicit BlockSet(const Span& slab) noexcept
+      : begin_{memory_of(&slab)},
+        block_bytes_{size_classes[slab.size_class].block_bytes},
+        blocks_{slab.slab_blocks} {}
+
+  // Ignores blocks of other slabs.
+  void add_list(const Block* block) noexcept {
+    for (std::uint32_t left = max_in_bin; block != nullptr && left != 0;
+         block = block->next, --left) {
+      const std::size_t offset = address_of(block) - address_of(begin_);
+      const std::size_t number = offset / block_bytes_;
+      if (number < blocks_) add(number);
+    }
+  }
+  void add(std::size_t number) noexcept { add_word(number / 64, std::uint64_t{1} << number % 64); }
+  void add_word(std::size_t index, std::uint64_t word) noexcept { words_[index] |= word; }
+  bool contains(std::size_t number) const noexcept {
+    return (words_[number / 64] >> number % 64 & 1) != 0;
+  }
+
+ private:
+  const std::byte* begin_;
+  std::size_t block_bytes_;
+  std::size_t blocks_;
+  std::uint64_t words_[max_slab_blocks / 64] = {};
+};
 
 // Bytes of the blocks in a heap's bins and batches.
 std::size_t bytes_aside(const ThreadHeap& heap) noexcept {

@@ -1,7 +1,7 @@
 #include "engine/follow_options.h"
 
 #include "core/hooks.h"
-#include "core/page_heap.h"
+#include "features/background/rest.h"
 #include "features/background/background_thread.h"
 #include "features/hugepages/huge_pages.h"
 #include "features/limits/limits.h"
@@ -15,7 +15,7 @@ void follow_options_soon() noexcept {
   request_profile_option();
   if (current_options.huge_pages == HugePages::never) refuse_all_huge_pages();
   follow_background_option();
-  page_heap.wake_background_thread();  // its rest depends on TSMALLOC_PURGE_DELAY
+  wake_background_thread();  // its rest depends on TSMALLOC_PURGE_DELAY
 }
 
 void follow_options() noexcept {

@@ -483,7 +483,8 @@ void spare_list() {
   }
   owner.spare_lists.first[0] = static_cast<Block*>(block(0, 0));
   owner.spare_lists.size_class[0] = tested_class;
-  owner.spare_list_count = owner.spare_lists_of[tested_class] = 1;
+  owner.spare_lists_of[tested_class] = 1;
+  owner.spare_list_count.store(1, std::memory_order_relaxed);
 }
 
 void slabs_of_one_batch() {
@@ -614,7 +615,6 @@ Span* PageHeap::allocate(std::size_t, std::size_t, unsigned, From) noexcept {
 
 bool PageHeap::purge_some(bool) noexcept { return false; }
 std::size_t PageHeap::send_purges() noexcept { return 0; }
-void PageHeap::note_uncollected(std::uint32_t) noexcept {}
 
 std::uint32_t PageHeap::new_heap(std::uint32_t) noexcept {
   const Guard guard{lock_};
@@ -638,6 +638,7 @@ void hooks::before_growth(std::size_t) noexcept {}
 void hooks::growth_refused(std::size_t, std::size_t) noexcept {}
 void hooks::before_failure() noexcept {}
 void hooks::thread_begins() noexcept {}
+void hooks::frees_stay_uncollected(std::uint32_t) noexcept {}
 void hooks::thread_ended() noexcept {}
 void hooks::child_begins() noexcept {}
 std::span<Mutex* const> hooks::mutexes_in_order() noexcept {

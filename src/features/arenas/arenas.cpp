@@ -61,7 +61,7 @@ void release_slabs(ThreadHeap& arena) noexcept TS_REQUIRES(arena) {
   std::uint32_t link = arena.first_sparse;
   while (link != 0) {
     Span& slab = queued_slab(link);
-    link = link_behind(slab);
+    link = link_after(slab);
     if (link != 0) prefetch_to_write(&queued_slab(link));
     slab.next_sparse = 0;
     use_of(slab).fast_free_threshold = unlisted;
@@ -163,7 +163,7 @@ int measure_arena(ArenaHandle handle, ArenaUsage& usage) noexcept {
     for (std::uint32_t link = arena.first_sparse; link != 0;) {
       const Span& slab = queued_slab(link);
       used_bytes += used(slab) * std::size_t{size_classes[slab.size_class].block_bytes};
-      link = link_behind(slab);
+      link = link_after(slab);
     }
     for (unsigned c = 1; c < class_count; ++c) {
       const auto binned = static_cast<std::size_t>(std::max(counted_blocks(arena, c), 0));

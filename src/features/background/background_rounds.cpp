@@ -6,6 +6,7 @@
 #include "core/page_heap.h"
 #include "core/reclaim_all.h"
 #include "features/arenas/idle_arenas.h"
+#include "features/background/rest.h"
 #include "features/limits/limits.h"
 #include "os/os.h"
 
@@ -21,6 +22,7 @@ struct Round {
   bool has_sparse_slabs = false;  // abandoned heaps may have some
   bool has_collected = false;     // from abandoned heaps, since the last rest or reset
   std::uint32_t heaps = 0;        // left to collect from
+  bool is_settled = false;        // the last rounds purged everything that was idle
   bool is_refused = false;        // the system refused the last purge
 };
 constinit Round last_round TS_GUARDED_BY(background_lock);
@@ -51,13 +53,15 @@ void end_round() noexcept {
   const Guard guard{background_lock};
   collect_idle_arenas();
   reclaim_idle();
-  if (page_heap.is_settled()) {
+  if (last_round.is_settled) {
     collect_abandoned(SIZE_MAX);
     page_heap.give_back_tables();
   }
-  last_round.pages = page_heap.end_round();
+  const PageHeap::RoundEnd round = page_heap.end_round();
+  last_round.pages = round.pages_to_purge;
+  last_round.is_settled = round.is_settled;
   last_round.has_sparse_slabs = true;
-  if (page_heap.take_uncollected()) last_round.has_collected = false;
+  if (take_uncollected()) last_round.has_collected = false;
   last_round.is_refused = false;
 }
 
@@ -85,7 +89,7 @@ bool purge_slice() noexcept {
 
 // Whether dirty memory stays, because the system refused to take it.
 bool gives_up() noexcept TS_REQUIRES(background_lock) {
-  return last_round.is_refused && page_heap.is_settled();
+  return last_round.is_refused && last_round.is_settled;
 }
 
 // Does a slice of work, or ends a round. Returns in how many milliseconds to call it again.
@@ -103,7 +107,7 @@ int work_at_slice() noexcept {
     return 0;
   }
   const Guard guard{background_lock};
-  if (page_heap.has_work(gives_up()) || page_heap.has_uncollected())
+  if ((page_heap.has_surplus_at_rest() && !gives_up()) || has_uncollected())
     return static_cast<int>(round_ms - since);
   return collect_slice() ? 0 : none_is_due;
 }
@@ -118,9 +122,9 @@ int do_background_work() noexcept {
   return pause;
 }
 
-bool may_rest() noexcept {
+bool may_rest_between_rounds() noexcept {
   const Guard guard{background_lock};
-  return page_heap.may_rest(gives_up());
+  return may_rest(gives_up());
 }
 
 void begin_rounds() noexcept {

@@ -10,8 +10,8 @@ inline constexpr int none_is_due = -1;
 // none_is_due; does nothing while another thread works. Without a lock or a hold.
 int do_background_work() noexcept;
 
-// Whether the background thread may rest until it is woken (PageHeap::may_rest).
-bool may_rest() noexcept;
+// Whether the background thread may rest (rest.h).
+bool may_rest_between_rounds() noexcept;
 // To be called at the end of a rest, so that what was idle before does not count.
 void begin_rounds() noexcept;
 

@@ -9,6 +9,7 @@
 #include "core/hooks.h"
 #include "core/page_heap.h"
 #include "core/remote_frees.h"
+#include "features/background/rest.h"
 #include "features/background/thread_ends.h"
 #include "features/sparse/scavenge.h"
 #include "os/options.h"
@@ -40,20 +41,20 @@ bool is_off() noexcept {
 bool has_to_end() noexcept { return is_off() || have_all_ended(); }
 
 // Rests until woken. What was idle before then does not count.
-void rest() noexcept {
-  if (has_to_end()) return;  // see PageHeap::may_rest
+void rest_until_woken() noexcept {
+  if (has_to_end()) return;  // see may_rest()
   // acquire: pairs with hooks::thread_ended(), which ends a rest that began before
   const bool has_first = first_has_ended.load(std::memory_order_acquire) == 0;
-  has_first ? page_heap.rest() : page_heap.rest_for(rest_without_first_ms);
+  has_first ? rest() : rest_for(rest_without_first_ms);
   begin_rounds();
 }
 
 // Does a slice of work, and waits until the next one is due.
 void work_and_wait() noexcept {
   int pause = do_background_work();
-  if (pause == none_is_due && !may_rest()) pause = 0;
-  if (pause > 0) page_heap.wait_for_round(static_cast<std::uint32_t>(pause));
-  if (pause == none_is_due) rest();
+  if (pause == none_is_due && !may_rest_between_rounds()) pause = 0;
+  if (pause > 0) wait_for_round(static_cast<std::uint32_t>(pause));
+  if (pause == none_is_due) rest_until_woken();
 }
 
 // Whether the thread has stopped being the background thread.
@@ -70,9 +71,9 @@ void* run_background_thread(void*) noexcept {
   // relaxed: published by the decrement below
   background_thread_id.store(os::thread_id(), std::memory_order_relaxed);
   do {
-    page_heap.attach_background_thread();
+    attach_background_thread();
     while (!has_to_end()) work_and_wait();
-    page_heap.detach_background_thread();
+    detach_background_thread();
   } while (!has_ended());
   // release: pairs with join_background_thread()
   background_threads.fetch_sub(1, std::memory_order_release);
@@ -100,8 +101,7 @@ void start_background_thread() noexcept {
   const int saved_errno = errno;
   const OutOfScope out_of_scope;  // a thread's resources outlive an arena
   // release: pairs with give_thread_key_back()
-  os::when_ends_are_untold.store([] { page_heap.wake_background_thread(); },
-                                 std::memory_order_release);
+  os::when_ends_are_untold.store([] { wake_background_thread(); }, std::memory_order_release);
   background_threads.fetch_add(1, std::memory_order_relaxed);
   if (!os::start_thread(run_background_thread))
     background_threads.fetch_sub(1, std::memory_order_relaxed);
@@ -154,7 +154,7 @@ void hooks::thread_ended() noexcept {
   threads_ended.fetch_add(1, std::memory_order_acq_rel);
   if (background_threads.load(std::memory_order_relaxed) == 0) return;
   const bool was_last = have_all_ended();
-  if (is_first || was_last) page_heap.wake_background_thread();
+  if (is_first || was_last) wake_background_thread();
   if (was_last) join_background_thread();
 }
 
@@ -175,7 +175,7 @@ void start_background_thread_if_wanted() noexcept {
 
 void follow_background_option() noexcept {
   if (is_off()) {
-    if (starts.load(std::memory_order_relaxed) != 0) page_heap.wake_background_thread();
+    if (starts.load(std::memory_order_relaxed) != 0) wake_background_thread();
   } else if (is_wanted()) {
     request_attention();  // even if there is one, which may be about to end
   }
@@ -184,13 +184,14 @@ void follow_background_option() noexcept {
 int housekeep() noexcept {
   const int saved_errno = errno;
   int pause = housekeep_heap();
-  if (!page_heap.has_background_thread()) pause = sooner(pause, do_background_work());
+  if (!has_background_thread()) pause = sooner(pause, do_background_work());
   errno = saved_errno;
   return pause;
 }
 
 void forget_background_thread() noexcept TS_NO_ANALYSIS {
   forget_rounds();
+  forget_rest();
   is_child.store(1, std::memory_order_relaxed);
   init_background_work();
   page_heap.forget_other_threads();

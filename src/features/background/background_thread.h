@@ -7,7 +7,7 @@
 //
 //   hooks::thread_begins, request_missing_start -> request_attention (core/attention.h)
 //   hooks::attend -> start_background_thread_if_wanted -> a thread: rest, or a slice -> wait
-//   release -> purge_surplus -> wake_for_work
+//   release -> choose_surplus -> hooks::dirty_memory_grew -> wake_background_thread (rest.h)
 //   ts_housekeep -> housekeep -> scavenge, and a slice if there is no background thread
 //
 // TSMALLOC_BACKGROUND=auto starts it with the process's second heap; or, if the C library reports a

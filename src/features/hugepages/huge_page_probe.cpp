@@ -65,7 +65,7 @@ std::byte* ask_within(const Span& span, std::size_t bytes, std::size_t alignment
   const std::size_t within = bytes - before - last;
   const bool may_follow = alignment_pages < pages_per_huge_page;
   const std::size_t beyond = last == 0 || !may_follow ? 0 : huge_page_bytes - last;
-  const bool reaches = beyond != 0 && page_heap.clean_behind(&span) >= beyond / page_bytes;
+  const bool reaches = beyond != 0 && page_heap.clean_after(&span) >= beyond / page_bytes;
   ask_for_huge_pages(begin, reaches ? within + huge_page_bytes : within);
   return begin + (within / 2 & -huge_page_bytes);
 }

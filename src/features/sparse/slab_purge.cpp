@@ -163,7 +163,7 @@ void end_purge(ThreadHeap& heap, const SlabPurge& purge, OsPages gone) noexcept 
   set_keyless(slab, true);
   sub_used(slab, purge.count);
   if (!is_listed(slab)) link_partial(heap, slab);
-  if (count_free_blocks(slab) == slab.purged_blocks) move_behind_others(heap, slab);
+  if (count_free_blocks(slab) == slab.purged_blocks) move_to_end(heap, slab);
 }
 
 // Purges all free OS pages of all slabs that have free blocks. In address order, since lists change

@@ -10,6 +10,7 @@
 #include "core/page_heap.h"
 #include "core/remote_frees.h"
 #include "engine/follow_options.h"
+#include "features/background/rest.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
 
@@ -56,6 +57,45 @@ TS_ENGINE_TEST(BackgroundThread, AChangedOptionStartsItOnce) {
 
 constexpr std::size_t mib = 1 << 20;
 constexpr std::uint64_t begin_ms = 1000;
+
+constexpr std::size_t mib_pages = mib / engine::page_bytes;
+
+engine::Span* allocate_pages(std::size_t pages) {
+  return page_heap.allocate(pages, 1, 0, engine::PageHeap::From::anywhere);
+}
+
+TS_ENGINE_TEST(BackgroundThread, MuchDirtyMemoryEndsItsRest) {
+  engine::Span* const small = allocate_pages(mib_pages);
+  engine::Span* const large = allocate_pages(9 * mib_pages);
+  allocate_pages(1);
+  EXPECT_TRUE(engine::may_rest(false));
+  EXPECT_TRUE(engine::is_resting());
+  page_heap.release(small);
+  EXPECT_TRUE(engine::is_resting()) << "so much may stay";
+  page_heap.release(large);
+  EXPECT_FALSE(engine::is_resting());
+  EXPECT_FALSE(engine::may_rest(false));
+  EXPECT_FALSE(engine::is_resting());
+  EXPECT_TRUE(engine::may_rest(true)) << "nothing more could be done";
+  page_heap.release(allocate_pages(mib_pages));
+  EXPECT_TRUE(engine::is_resting());
+  engine::forget_background_thread();
+  EXPECT_FALSE(engine::is_resting()) << "the child of a fork has none";
+}
+
+TS_ENGINE_TEST(BackgroundThread, UncollectedFreesEndItsRestOnce) {
+  constexpr std::uint32_t little = mib_pages - 1;
+  engine::hooks::frees_stay_uncollected(little);
+  EXPECT_TRUE(engine::may_rest(false));
+  engine::hooks::frees_stay_uncollected(2 * mib_pages);
+  EXPECT_TRUE(engine::is_resting()) << "fewer than 4 MiB can wait";
+  engine::hooks::frees_stay_uncollected(mib_pages + 1);
+  EXPECT_FALSE(engine::is_resting());
+  EXPECT_FALSE(engine::may_rest(false));
+  EXPECT_TRUE(engine::take_uncollected());
+  EXPECT_FALSE(engine::take_uncollected());
+  EXPECT_TRUE(engine::may_rest(false));
+}
 
 // Frees spans of 5 MiB, between spans in use.
 void leave_dirty(unsigned spans) {
@@ -118,7 +158,7 @@ TS_ENGINE_TEST(BackgroundThread, AStepDoesNotWaitForAnother) {
 
 TS_ENGINE_TEST(BackgroundThread, AStepLeavesTheProcessToTheBackgroundThread) {
   leave_dirty(3);
-  page_heap.attach_background_thread();
+  engine::attach_background_thread();
   EXPECT_EQ(housekeep_until_none_is_due(0), 0U);
 }
 
@@ -166,7 +206,7 @@ TS_ENGINE_TEST(BackgroundThread, CollectsWhatWasFreedOfHeapsWithoutAThread) {
   fake_os::answers.clock = begin_ms + 10'000;
   EXPECT_EQ(housekeep_until_none_is_due(10 * mib), 0U) << "too few to be collected";
   free_each(3, 4);
-  EXPECT_TRUE(page_heap.has_uncollected());
+  EXPECT_TRUE(engine::has_uncollected());
   housekeep_until_none_is_due(10 * mib);
   EXPECT_EQ(pending_pages(ended), 0U);
 }

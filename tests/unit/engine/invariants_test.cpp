@@ -317,7 +317,7 @@ const std::vector<Row>& heap_rows() {
          --w.heap.capacities[w.small];
          --w.bin().capacity_left;
        }},
-      {"no spare list is behind the last one of its class",
+      {"no spare list comes after the last one of its class",
        [](Whole& w) {
          w.heap.spare_lists.size_class[0] = w.heap.spare_lists.size_class[1] = w.small;
          w.heap.spare_list_count = w.heap.spare_lists_of[w.small] = 2;

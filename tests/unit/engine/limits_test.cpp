@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/heap_lifecycle.h"
 #include "core/page_heap.h"
 #include "os/options.h"
 #include "unit/engine/fresh_engine.h"
@@ -19,9 +20,9 @@ struct Program {
   As as{heap};
   engine::Engine heaps;
 
-  Program() {
+  explicit Program(bool reads_options = true) {
     fake_os::answers.clock = 10'000;
-    engine::follow_limit_options();  // as begin_process() does
+    if (reads_options) engine::follow_limit_options();  // as begin_process() does
   }
   void* allocate(std::size_t bytes) {
     return heaps.allocate(bytes, bytes < mebi ? 16 : without_colour);
@@ -185,6 +186,22 @@ TS_ENGINE_TEST(Limits, TheHardOneRefusesUntilMemoryIsFree) {
   EXPECT_EQ(program.allocate(mebi), nullptr);
   set("HARD_LIMIT", "off");
   program.grow(100);
+}
+
+// By the page heap alone, before a check of the limits is due.
+TS_ENGINE_TEST(Limits, WhatIsChosenToMakeRoomIsPurgedEvenIfAThreadHasEnded) {
+  ThreadHeap& ended = make_heap();
+  allocate(ended, 3000);
+  {
+    const Guard guard{engine::abandoned_lock};
+    engine::abandon(ended, false, 0);
+  }
+  Program program{false};
+  page_heap.limit(engine::PageHeap::no_limit, 32 * mebi);
+  void* const dirty = program.allocate(6 * mebi);
+  program.grow(20);
+  release(dirty);
+  EXPECT_NE(program.allocate(10 * mebi), nullptr);
 }
 
 TS_ENGINE_TEST(Limits, WhatTheSystemDoesNotTakeStaysCounted) {

@@ -15,7 +15,6 @@ struct PageHeapTest {
   static FreeSpans& clean() { return page_heap.clean_; }
   static std::size_t& top() { return page_heap.top_; }
   static std::size_t& committed() { return page_heap.committed_; }
-  static bool rests() { return page_heap.background_state_.load() == PageHeap::resting; }
 };
 
 }  // namespace ts::engine

@@ -276,7 +276,7 @@ class Oracle {
       ++i;
     }
     if (i == pages_.size()) clean += engine::PageHeapTest::committed() - pages_.size();
-    ASSERT_EQ(page_heap.clean_behind(used.span), clean);
+    ASSERT_EQ(page_heap.clean_after(used.span), clean);
   }
 
   std::size_t count(Page kind) const {
@@ -465,28 +465,6 @@ TS_ENGINE_TEST(PageHeap, FreeSpansAreMergedForARequestThatTheySuffice) {
   EXPECT_FALSE(page_heap.merge_for(1)) << "nothing is dirty";
 }
 
-TS_ENGINE_TEST(PageHeap, AReleaseWakesABackgroundThreadThatRestsOnce) {
-  Span* const small = allocate_pages(mib);
-  Span* const large = allocate_pages(9 * mib);
-  allocate_pages(1);
-  EXPECT_TRUE(page_heap.may_rest(false));
-  EXPECT_TRUE(engine::PageHeapTest::rests());
-  release_span(small);
-  EXPECT_TRUE(engine::PageHeapTest::rests()) << "so much may stay";
-  release_span(large);
-  EXPECT_FALSE(engine::PageHeapTest::rests());
-  EXPECT_FALSE(page_heap.may_rest(false));
-  EXPECT_FALSE(engine::PageHeapTest::rests());
-  EXPECT_TRUE(page_heap.may_rest(true)) << "nothing more could be done";
-  release_span(allocate_pages(mib));
-  EXPECT_TRUE(engine::PageHeapTest::rests());
-  {
-    const Guard guard{page_heap.lock()};
-    page_heap.forget_other_threads();
-  }
-  EXPECT_FALSE(engine::PageHeapTest::rests()) << "none is to be woken";
-}
-
 TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
   allocate_pages(1);
   std::vector<Span*> spans;
@@ -496,10 +474,11 @@ TS_ENGINE_TEST(PageHeap, RoundsPurgeInSlicesDownToWhatMayStay) {
   }
   for (Span* const span : spans) release_span(span);
   ASSERT_EQ(engine::PageHeapTest::dirty().pages(), 15 * mib);
-  EXPECT_EQ(page_heap.end_round(), 0U);
-  for (int round = 0; round < 2; ++round) page_heap.end_round();
-  std::size_t pages = page_heap.end_round();
-  EXPECT_TRUE(page_heap.is_settled());
+  EXPECT_EQ(page_heap.end_round().pages_to_purge, 0U);
+  for (int round = 0; round < 2; ++round) EXPECT_FALSE(page_heap.end_round().is_settled);
+  const engine::PageHeap::RoundEnd end = page_heap.end_round();
+  EXPECT_TRUE(end.is_settled);
+  std::size_t pages = end.pages_to_purge;
   EXPECT_EQ(pages, 14 * mib);
   // 8 MiB, or a little more, up to the next huge page boundary.
   const std::size_t gone = page_heap.purge_slice(pages);
