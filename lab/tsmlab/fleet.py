@@ -205,15 +205,6 @@ class WorkerPool:
             # round is repeated, because part of it might run on another machine.
         return [found[entry] for entry in wanted]
 
-    def kinds(self, samples: Sequence[Sample], question: Question) -> list[MachineKind]:
-        """The results of each kind of machine, from its own rounds."""
-        found = []
-        for name in dict.fromkeys(s.kind for s in samples if s.phase == "measured" and s.kind):
-            own = [sample for sample in samples if sample.kind == name]
-            workers = {sample.measurement[FLEET]["worker"] for sample in own}
-            found.append(MachineKind(name, len(workers), analyse(own, question)))
-        return found
-
     def _begin(self, key: str, slots: Sequence[Slot]) -> None:
         if key in self._futures or key in self._done or self.memo.knows(key):
             return
@@ -231,7 +222,7 @@ class WorkerPool:
     def _wait(self, key: str, slots: Sequence[Slot]) -> FinishedRound:
         """Saves any round that finishes in the meantime."""
         if key not in self._done and self.memo.knows(key):
-            self._done[key] = self.memo.once(key, FinishedRound, _unmade)
+            self._done[key] = self.memo.once(key, FinishedRound, journal.unmade)
         self._begin(key, slots)
         while key not in self._done:
             for ready in self.fleet.ready(self._futures):
@@ -252,8 +243,14 @@ def _key(slots: Sequence[Slot]) -> str:
     return f"{slots[0].phase} {slots[0].round}{where}, in one piece"
 
 
-def _unmade() -> FinishedRound:
-    raise AssertionError("what the journal knows is not made again")
+def kinds_of(samples: Sequence[Sample], question: Question) -> list[MachineKind]:
+    """The results of each kind of machine in a cluster, from its own rounds."""
+    found = []
+    for name in dict.fromkeys(s.kind for s in samples if s.phase == "measured" and s.kind):
+        own = [sample for sample in samples if sample.kind == name]
+        workers = {sample.measurement[FLEET]["worker"] for sample in own}
+        found.append(MachineKind(name, len(workers), analyse(own, question)))
+    return found
 
 
 @dataclass

@@ -111,6 +111,11 @@ class Memo(Protocol):
         """Whether this was done in an earlier session."""
 
 
+def unmade() -> Any:
+    """For once(), with a key that the memo knows."""
+    raise AssertionError("what the journal knows is not made again")
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a study, with its own keys."""

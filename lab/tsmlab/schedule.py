@@ -6,7 +6,6 @@ round is a block of runs under similar conditions; and the stop rule is fixed be
 result is known.
 """
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -262,12 +261,11 @@ class Scheduler:
         later rounds up to this one."""
         blocks = self._blocks(phase, number)
         self.observer.round_started(phase, number, sum(map(len, blocks)))
-        worker_pool = self.worker_pool
-        for sample in (
-            self._made(blocks) if worker_pool is None else self._made_by(worker_pool, blocks, last)
-        ):
-            self.samples.append(sample)
-            self.observer.run_finished(sample)
+        if self.worker_pool is not None:
+            self._begin(self.worker_pool, blocks, last)
+        for block in blocks:
+            for sample in self.made(block):
+                self.samples.append(sample)
         self.samples = self.judge(self.samples)
         self._note_given_up()
 
@@ -286,22 +284,24 @@ class Scheduler:
             place += len(order)
         return blocks
 
-    def _made(self, blocks: Sequence[Sequence[Slot]]) -> Iterator[Sample]:
-        for slot in itertools.chain(*blocks):
-            self.observer.run_started(slot)
-            yield self.run_one(slot)
+    def made(self, slots: Sequence[Slot]) -> Iterator[Sample]:
+        """The samples of a round, or of a part of one. An entry that has given up by the time its
+        turn comes is ignored by a worker pool."""
+        pool = self.worker_pool
+        for sample in map(self._made_here, slots) if pool is None else pool.samples(slots):
+            self.observer.run_finished(sample)
+            yield sample
 
-    def _made_by(
-        self, worker_pool: WorkerPool, blocks: Sequence[Sequence[Slot]], last: int | None
-    ) -> Iterator[Sample]:
-        """Rounds begin with the entries that are still alive; an entry that has given up by the
-        time its turn comes is ignored."""
+    def _made_here(self, slot: Slot) -> Sample:
+        self.observer.run_started(slot)
+        return self.run_one(slot)
+
+    def _begin(self, pool: WorkerPool, blocks: Sequence[Sequence[Slot]], last: int | None) -> None:
+        """This round and later ones, with the entries that are still alive."""
         phase, number = blocks[0][0].phase, blocks[0][0].round
-        for later in range(number, min(last or number, number + worker_pool.size - 1) + 1):
+        for later in range(number, min(last or number, number + pool.size - 1) + 1):
             for block in blocks if later == number else self._blocks(phase, later):
-                worker_pool.begin(block)
-        for block in blocks:
-            yield from worker_pool.samples(block)
+                pool.begin(block)
 
     def _note_given_up(self) -> None:
         """Recomputed each round, because a judgement can be withdrawn (output that varies by

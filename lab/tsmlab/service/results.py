@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tsmlab.metrics import PEAK_MEMORY, MetricSpec, Unit
-from tsmlab.service.loads import MEAN, PERCENTILES, THROUGHPUT, Metric, key_of
+from tsmlab.metrics import PEAK_MEMORY, CustomMetric, MetricSpec, Unit
+from tsmlab.service.loads import MEAN, PERCENTILES, THROUGHPUT, key_of
 
 CPU = "cpu_seconds"
 READY, MEAN_MEMORY, END, IDLE = "ready_bytes", "mean_bytes", "end_bytes", "idle_bytes"
@@ -34,7 +34,7 @@ COST = MetricSpec(CPU, "CPU per request", "seconds", judged=True)
 
 
 def specs_of(
-    keys: Iterable[str], metrics: Iterable[Metric], units: dict[str, Unit]
+    keys: Iterable[str], metrics: Iterable[CustomMetric], units: dict[str, Unit]
 ) -> list[MetricSpec]:
     """The metrics of runs with values for these keys. The first one ranks: the user's own,
     otherwise the 99th percentile, the mean, the requests a second. Keys of later load phases have

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from tsmlab.allocators import Allocator
-from tsmlab.errors import UserError
-from tsmlab.metrics import Unit
+from tsmlab.measuring import status_text
+from tsmlab.metrics import CustomMetric, Unit
 from tsmlab.results import Failure, FailureKind
 from tsmlab.service import loads, supervisor
-from tsmlab.service.loads import Load, Metric
+from tsmlab.service.loads import Load
 from tsmlab.service.processes import (
     TreeSnapshot,
     Watcher,
@@ -40,14 +40,14 @@ from tsmlab.service.processes import (
     peak_resident_bytes_of,
     snapshot,
 )
-from tsmlab.text import visible
+from tsmlab.sweep import filled
+from tsmlab.trial import run_hook, tail
 
 LINE = "line:"
 # Below the ports that the system assigns to clients.
 PORTS = range(20_000, 32_000)
 POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0
-TAIL_LINES = 8
 WARMUP_SECONDS = 5.0
 # A load with a duration may take this much longer.
 LOAD_GRACE_SECONDS = 60.0
@@ -79,7 +79,7 @@ class Service:
     reset: str | None = None
     port: int | None = None
     warmups: int = 1
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[CustomMetric, ...] = ()
     ready_seconds: float = 60.0
     grace_seconds: float = 10.0
     load_seconds: float | None = None
@@ -137,30 +137,6 @@ class RunFailed(Exception):
         self.failure = Failure(kind, text, stderr_tail)
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        text = text.replace(f"{{{name}}}", value)
-    return text
-
-
-def tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return "\n".join(visible(line) for line in lines[-TAIL_LINES:])
-
-
-def describe_status(status: int) -> str:
-    if status >= 0:
-        return f"exit {status}"
-    with contextlib.suppress(ValueError):
-        return signal.Signals(-status).name
-    return f"signal {-status}"
-
-
 def free_port() -> int:
     taken = set(listeners().values())
     return random.SystemRandom().choice([port for port in PORTS if port not in taken])
@@ -203,8 +179,8 @@ class Server:
         # The load and the lab itself stay off the server's processors.
         if self.service.load_cpus:
             os.sched_setaffinity(0, self.service.load_cpus)
-        if self.service.reset:
-            self._reset(filled(self.service.reset, self.values))
+        reset = self.service.reset
+        run_hook("reset", reset and filled(reset, self.values), self.allocator.name)
         if self.service.port and listeners(self.port):
             everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
             holders = [
@@ -235,18 +211,6 @@ class Server:
             )
         self.watcher = Watcher(self._supervisor.pid, self.start)
 
-    def _reset(self, command: str) -> None:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        if done.returncode:
-            output = (done.stdout + done.stderr).decode(errors="replace").strip()
-            raise UserError(
-                f"the reset command failed ({describe_status(done.returncode)}): "
-                f"{command}\n{output}",
-                "Try it in a shell first; it must succeed before each run (--reset).",
-            )
-
     # --- the supervisor ---
 
     def _send(self, text: str) -> None:
@@ -275,7 +239,7 @@ class Server:
         status = self._reported.get("ended")
         if not self._reported.get("gone") and status in (None, 0):
             return
-        how = describe_status(status) if status is not None else "ended"
+        how = status_text(status) if status is not None else "ended"
         kind: FailureKind = "signal" if status is not None and status < 0 else "exit"
         raise RunFailed(kind, f"the server ended {during}: {how}", tail(self.output))
 
@@ -381,7 +345,7 @@ class Server:
         text = self.load_output.read_text(encoding="utf-8", errors="replace")
         if status:
             raise RunFailed(
-                "load", f"the load failed: {describe_status(status)}", tail(self.load_output)
+                "load", f"the load failed: {status_text(status)}", tail(self.load_output)
             )
         result = loads.read(text, command, self.folder)
         custom: dict[str, float] = {}
@@ -389,9 +353,9 @@ class Server:
         for metric in service.metrics:
             found = metric.find(text)
             if found is None:
-                text = f"no number for {metric.custom.name} in the load's output"
+                text = f"no number for {metric.name} in the load's output"
                 raise RunFailed("metric", text, tail(self.load_output))
-            custom[metric.custom.key], units[metric.custom.key] = found
+            custom[metric.key], units[metric.key] = found
         if result is None and not service.metrics:
             text = (
                 "the load printed no known result" if text.strip() else "the load printed nothing"
