@@ -108,7 +108,7 @@ def test_each_mistake_is_named_with_its_place_and_remedy(tmp_path, key, value, m
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("workload = 1\n", "no workload"),
+        ("workload = 1\n", "workload is 1"),
         ("", "no workload"),
         ("workload = [1]\n", "workload 1"),
         ("[[workloads]]\n", "workloads"),

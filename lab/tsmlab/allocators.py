@@ -84,14 +84,12 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
     found = _built(_summaries(), "tsmalloc") + _built([(SECURE, hardened)], "hardened")
     found += [glibc(), *_installed(versions), *_fetched()]
     found += [parse(text, found) for text in extra]
-    taken: set[str] = set()
-    for allocator in found:
-        if allocator.name in taken:
-            raise UserError(
-                f"the allocator name {allocator.name} is used twice.",
-                "Give your own library another name: --allocator NAME=PATH.so",
-            )
-        taken.add(allocator.name)
+    names = [allocator.name for allocator in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(
+            f"the allocator name {twice} is used twice.",
+            "Give your own library another name: --allocator NAME=PATH.so",
+        )
     return found
 
 

@@ -27,15 +27,13 @@ def timeout_seconds(wall_seconds: float) -> float:
     return max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * wall_seconds)
 
 
-def count(
-    request: RunRequest, point: int, folder: Path, observers: Sequence[Observer] | None = None
-) -> Causes:
+def count(request: RunRequest, point: int, observers: Sequence[Observer] | None = None) -> Causes:
     """All counts of an allocator at a point; if two tools count the same thing, the later one
     wins."""
     counts: dict[str, float] = {}
     notes: list[str] = []
     for observer in OBSERVERS if observers is None else observers:
-        with tempfile.TemporaryDirectory(dir=folder) as own:
+        with tempfile.TemporaryDirectory(prefix="tsmalloc-causes-") as own:
             try:
                 found, note = observer(request, Path(own))
             except UserError as error:

@@ -59,17 +59,27 @@ def guess(word: str, known: Sequence[str]) -> str:
 class Table:
     """One table of the file: returns checked values, and reports errors with the table's place."""
 
-    def __init__(self, where: str, table: Any, known: Sequence[str], open_ended: bool = False):
+    def __init__(self, where: str, table: Any, known: Sequence[str]):
         self._where = where
         if not isinstance(table, dict):
             raise self.error("it is not a table", "Write its name in [[double brackets]] above it.")
         self._table: Mapping[str, Any] = table
-        for key in table:
-            if key not in known and not open_ended:
+        self.check_keys(known)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._table
+
+    def check_keys(self, known: Sequence[str]) -> None:
+        for key in self._table:
+            if key not in known:
                 raise self.error(
                     f"unknown key {key!r}", f"{guess(key, known)}Keys: {', '.join(known)}."
                 )
-        self._known = known
+
+    def check_distinct(self, what: str, names: Sequence[str]) -> None:
+        for name in names:
+            if names.count(name) > 1:
+                raise self.error(f"two {what}s are called {name}", "Rename one of them.")
 
     def error(self, what: str, remedy: str) -> UserError:
         return UserError(f"{self._where}: {what}.", remedy)
@@ -119,16 +129,6 @@ class Table:
             raise self.error(f"{key} is {name!r}, which is not a {what}", remedy)
         return name
 
-    def rest(self) -> dict[str, Any]:
-        """The remaining keys, as JSON can represent them."""
-        rest = {key: value for key, value in self._table.items() if key not in self._known}
-        for key, value in rest.items():
-            if not is_plain(value):
-                raise self.error(
-                    f"{key} is {value!r}", "Use strings, numbers, true or false, or lists."
-                )
-        return rest
-
     def parts(self, key: str, build: Callable[[Table], Part], *known: str) -> list[Part]:
         """Builds each of the tables [[key]]."""
         tables = self.value(key, lambda v: isinstance(v, list), f"[[{key}]] tables", [])
@@ -136,8 +136,7 @@ class Table:
         for number, table in enumerate(tables, start=1):
             name = table.get("name") if isinstance(table, dict) else None
             label = f" ({name})" if isinstance(name, str) else ""
-            where = f"{self._where}: {key} {number}{label}"
-            parts.append(build(Table(where, table, known, open_ended=key == "analysis")))
+            parts.append(build(Table(f"{self._where}: {key} {number}{label}", table, known)))
         return parts
 
 
