@@ -7,6 +7,7 @@ everything measured until then.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -231,16 +232,13 @@ class _Session:
                 stdin=program.stdin,
             )
         self._check_diagnosis(diagnosis)
-        calls: dict[str, int] = {}
-        for counts in (each for proof in diagnosis.proofs for each in proof.processes):
-            name = Path(counts.program).name
-            calls[name] = calls.get(name, 0) + counts.calls
-        served = [proof.non_libc_providers for proof in diagnosis.proofs]
-        return _Counted(
-            sum(calls.values()),
-            sorted(calls, key=lambda name: -calls[name]),
-            served[0] if served else {},
-        )
+        calls: Counter[str] = Counter()
+        served: dict[str, str] = {}
+        for proof in diagnosis.proofs:
+            served = proof.non_libc_providers
+            for counts in proof.processes:
+                calls[Path(counts.program).name] += counts.calls
+        return _Counted(calls.total(), [name for name, _ in calls.most_common()], served)
 
     def _note_preflight(self) -> None:
         calls = "" if self._counted is None else f", {counted(self._counted.calls, 'call')}"

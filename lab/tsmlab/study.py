@@ -288,20 +288,13 @@ class Study(Stopped):
         every = [warning for part in parts for warning in part.warnings]
         machine = {warning.code for warning in about_machine(self.machine)}
         once = list({(t.code, t.code in machine or t.symptom): t for t in every}.values())
-        return [*_about_changes(self.changed), *once]
-
-
-def _about_changes(files: Sequence[str]) -> list[ResultWarning]:
-    if not files:
-        return []
-    return [
-        ResultWarning(
+        mixed = ResultWarning(
             "changed",
-            f"changed during the run: {names(files)}",
+            f"changed during the run: {names(self.changed)}",
             "they were edited, rebuilt or reinstalled",
             "measure again, and build elsewhere: these numbers mix two versions",
         )
-    ]
+        return [mixed, *once] if self.changed else once
 
 
 def given(answer: T | None) -> T:

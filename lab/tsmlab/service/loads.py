@@ -75,10 +75,6 @@ def _time(pattern: str, text: str) -> float | None:
     return float(match[1]) * SECONDS[match[2]] if match else None
 
 
-def _sum(pattern: str, text: str) -> float:
-    return sum(float(number) for number in re.findall(pattern, text, re.MULTILINE))
-
-
 def _go_time(text: str) -> float:
     """1m2.5s, 1.2ms."""
     parts = re.findall(rf"{NUMBER}(ns|us|µs|μs|ms|s|m|h)", text)
@@ -129,14 +125,15 @@ def _summary(text: str, command: str, _folder: Path) -> Load | None:
     statuses = re.findall(r"^\s+\[(\w+)\]\s+(\d+) responses", text, re.MULTILINE)
     good = sum(float(n) for status, n in statuses if status == "OK" or status[0] in "123")
     total = sum(float(n) for _, n in statuses)
-    errors = _sum(r"^\s+\[(\d+)\]\s+(?!\d+ responses)\S", text)
+    errors = re.findall(r"^\s+\[(\d+)\]\s+(?!\d+ responses)\S", text, re.MULTILINE)
+    failed = sum(map(float, errors))
     rated = _is_set("-q", command) if oha else _is_set("--rps", command)
     return Load(
         "oha" if oha else "ghz" if ghz else "hey",
         "open" if rated and (oha or ghz) else "closed",
         _first(rf"^\s+Requests/sec:\s+{NUMBER}", text) or 0.0,
-        total + errors or None,
-        total - good + errors,
+        total + failed or None,
+        total - good + failed,
         _time(r"^\s+Average:\s+", text),
         _named(found),
     )

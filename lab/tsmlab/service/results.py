@@ -52,22 +52,18 @@ def specs_of(
     own = [replace(spec, unit=units.get(spec.key, spec.unit)) for spec in own]
     phases = dict.fromkeys(key.partition(": ")[0] for key in keys if ": " in key)
     later = [
-        MetricSpec(f"{p}: {s.key}", f"{p}: {s.name}", s.unit, s.judged, s.higher_is_better)
+        replace(s, key=f"{p}: {s.key}", name=f"{p}: {s.name}")
         for p in phases
         for s in (*own, *served)
     ]
     # Shown, but not judged, if a better percentile already is.
-    load_metrics = (
-        {key_of("p90")} | ({P95} if P99 in known else set()) | ({MEAN} if P50 in known else set())
-    )
+    load_metrics = {
+        key_of("p90"),
+        *([P95] if P99 in known else []),
+        *([MEAN] if P50 in known else []),
+    }
     return [
-        MetricSpec(
-            s.key,
-            s.name,
-            s.unit,
-            s.key.rpartition(": ")[2] not in load_metrics and s.judged,
-            s.higher_is_better,
-        )
+        replace(s, judged=s.judged and s.key.rpartition(": ")[2] not in load_metrics)
         for s in (*own, *served, *MEMORY, *later, *EXPLAINING)
         if s.key in known
     ]
