@@ -177,7 +177,12 @@ def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocato
         raise UserError("no allocator given.", "`tsmalloc list` lists them.")
     chosen: dict[str, Allocator] = {}
     for part in wanted:
-        matches = [a for a in available if _matches(part, a)]
+        group = GROUPS.get(part)
+        matches = [
+            a
+            for a in available
+            if (fnmatch.fnmatchcase(a.name, part) if group is None else a.family in group)
+        ]
         if not matches:
             raise _unknown(part, available)
         chosen.update((a.name, a) for a in matches)
@@ -210,12 +215,6 @@ def find(name: str, available: Sequence[Allocator]) -> Allocator:
             if allocator.name == wanted:
                 return allocator
     raise _unknown(name, available)
-
-
-def _matches(part: str, allocator: Allocator) -> bool:
-    if part in GROUPS:
-        return allocator.family in GROUPS[part]
-    return fnmatch.fnmatchcase(allocator.name, part)
 
 
 def _unknown(name: str, available: Sequence[Allocator]) -> UserError:

@@ -115,9 +115,6 @@ def _program(workload: Workload) -> Program:
     return Program(workload.command, Path(os.devnull), tells_time=workload.time == "seconds")
 
 
-# --- from runs to ratios --------------------------------------------------------------------------
-
-
 def analyse(
     comparison: Comparison,
     workloads: Sequence[Workload],

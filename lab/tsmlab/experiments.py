@@ -57,8 +57,6 @@ OVERHEAD_SECONDS = 0.05
 # How much slower an instrumented run is, for all tools together.
 WATCHED_FACTOR = 9.0
 
-# --- files ----------------------------------------------------------------------------------------
-
 
 def default_folder() -> Path:
     return paths.data_dir() / "experiments"
@@ -116,9 +114,6 @@ def program_path(definition: Definition) -> Path:
 
 def _executable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
-
-
-# --- reading one file -----------------------------------------------------------------------------
 
 
 KEYS = (
@@ -547,8 +542,6 @@ class _Session:
             time_budget_seconds=max(share, 0.0),
             min_is_firm=True,
         )
-
-    # --- causes -----------------------------------------------------------------------------------
 
     def _causes(self, each: Plan, found: Comparison, memo: Memo) -> Iterator[Causes]:
         """At the requested points, for each allocator with a successful run there."""

@@ -332,9 +332,6 @@ def _damaged(path: Path, number: int, error: Exception) -> UserError:
     return UserError(f"{path}: line {number} is damaged: {error}.", BEGIN_ANEW)
 
 
-# --- whether files have changed -------------------------------------------------------------------
-
-
 def digests(files: Iterable[Path]) -> Digests:
     """The SHA-256 of each file by its name, sorted; None if it cannot be read."""
     return {str(path): _digest(path) for path in sorted(set(files))}

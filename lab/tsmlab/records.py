@@ -21,8 +21,6 @@ from tsmlab.errors import UserError
 
 Record = TypeVar("Record")
 
-# --- JSON ----------------------------------------------------------------------------------------
-
 
 def to_json(record: Any) -> str:
     """A data class and its checksum as indented ASCII (file names may hold any byte). NaN and
@@ -182,9 +180,6 @@ def _expect(kind: type, value: Any) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{value!r} is not of the type {kind.__name__}")
     return value
-
-
-# --- files ---------------------------------------------------------------------------------------
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -6,17 +6,23 @@ round is a block of runs under similar conditions; and the stop rule is fixed be
 result is known.
 """
 
+from __future__ import annotations
+
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Memo
 from tsmlab.results import Failure, Phase, Sample, Settings, Stop
 from tsmlab.sweep import Point, describe
 from tsmlab.wording import rounds
+
+if TYPE_CHECKING:
+    from tsmlab.fleet import WorkerPool
+    from tsmlab.progress import Reporter
 
 MIN_ROUNDS = 5
 # Beyond this many rounds, a longer-running program is a cheaper way to an answer.
@@ -108,7 +114,7 @@ class StopRule:
     min_is_firm: bool = False
 
     @classmethod
-    def fixed_rounds(cls, count: int, time_budget_seconds: float | None) -> "StopRule":
+    def fixed_rounds(cls, count: int, time_budget_seconds: float | None) -> StopRule:
         """Exactly this many rounds, or as many as fit into the time."""
         if time_budget_seconds is None:
             return cls(runs=count)
@@ -203,27 +209,6 @@ def has_given_up(samples: Sequence[Sample], allocator: str, point: int = 0) -> b
     return len(last) == FAILURES_TO_GIVE_UP and all(s.failure for s in last)
 
 
-class Observer(Protocol):
-    def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
-    def run_started(self, slot: Slot) -> None: ...
-    def run_finished(self, sample: Sample) -> None: ...
-    def note(self, text: str) -> None: ...
-
-
-class WorkerPool(Protocol):
-    """Makes rounds elsewhere, several at a time."""
-
-    @property
-    def size(self) -> int:
-        """How many rounds can run at once."""
-
-    def begin(self, slots: Sequence[Slot]) -> None:
-        """Begins a round, unless it has already begun."""
-
-    def samples(self, slots: Sequence[Slot]) -> Sequence[Sample]:
-        """The samples of a round, when all of it is done."""
-
-
 @dataclass(kw_only=True)
 class Scheduler:
     """Runs the warm-up rounds of one program, then the measured ones: each entry once, in the
@@ -242,7 +227,7 @@ class Scheduler:
     run_one: Callable[[Slot], Sample]
     unresolved: Callable[[Sequence[Sample]], int]
     memo: Memo
-    observer: Observer
+    observer: Reporter
     judge: Callable[[list[Sample]], list[Sample]] = list
     vary_layout: bool = True
     worker_pool: WorkerPool | None = None

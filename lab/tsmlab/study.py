@@ -37,8 +37,6 @@ from tsmlab.workloads import Workload
 T = TypeVar("T")
 Verb = Literal["compare", "service", "bench", "experiment", "replay", "gate", "tune"]
 
-# --- bench ----------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Score:
@@ -119,9 +117,6 @@ class Suite:
     peers: list[str]
     workloads: list[Workload]
     analysis: SuiteAnalysis
-
-
-# --- gate and tune --------------------------------------------------------------------------------
 
 
 GateVerdict = Literal["pass", "regression", "unresolved", "measured"]
@@ -213,9 +208,6 @@ class Tune:
     settings: list[str]
     variables: dict[str, str]
     rows: list[TuneRow]
-
-
-# --- the document ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,11 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard, TypeVar, get_args
+from typing import Any, TypeGuard, TypeVar, get_args
 
 from tsmlab.errors import UserError
 
 Part = TypeVar("Part")
-
-
-class Named(Protocol):
-    """Something that a name or a glob can select."""
-
-    @property
-    def name(self) -> str: ...
-
-
-Chosen = TypeVar("Chosen", bound=Named)
 
 
 def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
@@ -38,11 +28,9 @@ def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
         raise UserError(f"{path} is not valid TOML: {error}.", "Fix the syntax there.") from error
 
 
-def select(
-    patterns: Sequence[str], known: Sequence[Chosen], what: str, remedy: str
-) -> list[Chosen]:
-    """The items that names and globs select, in the order of `known`. Raises UserError for a
-    pattern that selects nothing."""
+def select(patterns: Sequence[str], known: Sequence[Any], what: str, remedy: str) -> list[Any]:
+    """The items whose `name` a name or a glob selects, in the order of `known`. Raises UserError
+    for a pattern that selects nothing."""
     names = [each.name for each in known]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):

@@ -9,14 +9,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tsmlab import compare, machine, records, stats
+from tsmlab import compare, stats
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import log_ratios, logs_by_round
 from tsmlab.counting import INSTRUCTIONS, NOT_OF_COUNTS, ROUNDS, Counters
 from tsmlab.errors import EXIT_PROGRAM_FAILED, UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
-from tsmlab.machine import Machine
 from tsmlab.measuring import Executor, Measurement, RunRequest
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, measured_values
 from tsmlab.progress import Reporter
@@ -117,8 +116,6 @@ class _Search:
     def __post_init__(self) -> None:
         if self.options.objective == "both":
             self.executor = _WithCost(self.executor, self.options)
-        self._created = self.memo.once("created", str, records.now)
-        self._machine = self.memo.once("machine", Machine, machine.describe)
         self._stages: list[Comparison] = []
         self._steps: list[Step] = []
         self._failed: set[Setting] = set()
@@ -166,8 +163,6 @@ class _Search:
             self._winner = found
         self._rows = rows or (self._steps[0].rows or [])
         return stop
-
-    # --- a race -----------------------------------------------------------------------------------
 
     def _changes(self, base: Sequence[Setting]) -> list[Setting]:
         taken = {setting.option.name for setting in base}
@@ -233,8 +228,6 @@ class _Search:
             return float("inf")
         return 1.0 / ratio.ratio if self.options.goal.higher_is_better else ratio.ratio
 
-    # --- comparisons and time ---------------------------------------------------------------------
-
     def _fresh(
         self, base: tuple[Setting, ...], tuned: tuple[Setting, ...], label: str
     ) -> list[TuneRow]:
@@ -261,6 +254,7 @@ class _Search:
         every = {options.allocator.name: base, **changed}
         allocators = tuple(configured(options.allocator, s, name) for name, s in every.items())
         warm_up = first and options.counters is None
+
         outcome = compare.compare(
             compare.Options(
                 program=options.program,
@@ -330,10 +324,7 @@ class _Search:
             variables=environment(self._winner, given),
             rows=self._rows,
         )
-        return Study.of("tune", self._stages, self._created, self._machine, stop, tune=answer)
-
-
-# --- judging --------------------------------------------------------------------------------------
+        return Study.of("tune", self._stages, stop=stop, tune=answer)
 
 
 def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:

@@ -349,8 +349,6 @@ READERS: dict[str, Reader] = {
     r"^\s+Requests/sec:": _summary,
 }
 
-# --- user-defined numbers -------------------------------------------------------------------------
-
 
 def metrics_of(texts: Sequence[str]) -> tuple[CustomMetric, ...]:
     """Parses --metric NAME=REGEX[:higher][:UNIT]; raises UserError."""

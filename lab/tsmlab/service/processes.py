@@ -181,9 +181,6 @@ def _resident_pages(statm: int) -> int:
     return 0  # the process has ended
 
 
-# --- who listens ----------------------------------------------------------------------------------
-
-
 def listeners(port: int | None = None) -> dict[str, int]:
     """The listening TCP sockets of this machine: ports by inode number."""
     found = {}
@@ -217,8 +214,6 @@ def name_of(pid: int) -> str:
     except OSError:
         return "?"
 
-
-# --- whose malloc ---------------------------------------------------------------------------------
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
 

@@ -211,8 +211,6 @@ class Server:
             )
         self.watcher = Watcher(self._supervisor.pid, self.start)
 
-    # --- the supervisor ---
-
     def _send(self, text: str) -> None:
         assert self._supervisor.stdin is not None
         data = text.encode() + b"\n"
@@ -252,8 +250,6 @@ class Server:
 
     def snapshot(self) -> TreeSnapshot:
         return snapshot(self._supervisor.pid, self.now)
-
-    # --- the phases ---
 
     def wait_until_ready(self) -> None:
         timeout = self.service.ready_seconds
