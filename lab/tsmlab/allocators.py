@@ -57,7 +57,6 @@ class Allocator:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of the library file; None for the C library's own allocator."""
         return None if self.path is None else file_sha256(self.path)
 
     def environment(self) -> dict[str, str]:
@@ -70,7 +69,6 @@ class Allocator:
 
 
 def file_sha256(path: Path) -> str:
-    """The hash of a whole file; raises OSError if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -23,7 +23,6 @@ Observer = Callable[[RunRequest, Path], tuple[dict[str, float], list[str]]]
 
 
 def timeout_seconds(wall_seconds: float) -> float:
-    """The limit of a counted run, from the time of a plain one."""
     return max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * wall_seconds)
 
 
@@ -50,7 +49,6 @@ def inside(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[st
 
 
 def system_calls(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
-    """The system calls with which an allocator waits and gets memory, if strace is installed."""
     ended, counts = strace.count(request, folder)
     _require_success(ended, "strace")
     return counts, []

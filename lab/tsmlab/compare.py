@@ -75,11 +75,11 @@ class Options:
     unfit_warnings: codes of warnings that do not apply here. print_preflight: whether to report
     findings from before the rounds. parameters: of a sweep; a round runs every allocator at every
     point. series_points: how many points to keep of each run's memory curve. ask_order: whether the
-    results say which allocator is best at which point. entries: what runs where, unless every
-    allocator runs everywhere. by_point: nothing is compared between points, so each has a block of
-    its own in a round, and a point where the reference fails does not affect the others. warm:
-    touches memory before the rounds. one_kind: a cluster must have machines of one kind.
-    result_warnings: warnings known beforehand."""
+    results say which allocator is best at which point. by_point: nothing is compared between
+    points, or with the reference alone, so each has a block of its own in a round, and a point
+    where the reference fails does not affect the others. warm: touches memory before the rounds.
+    one_kind: a cluster must have machines of one kind. result_warnings: warnings known
+    beforehand."""
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -100,7 +100,6 @@ class Options:
     parameters: tuple[Parameter, ...] = ()
     series_points: int = SERIES_POINTS
     ask_order: bool = False
-    entries: tuple[Entry, ...] = ()
     by_point: bool = False
     timeout_factor: float = TIMEOUT_FACTOR
     min_timeout_seconds: float = MIN_TIMEOUT_SECONDS
@@ -152,9 +151,8 @@ class _Session:
         self._output = OutputCheck(self.options.reference.name, self.options.check_output)
         self._units = UnitCheck()
         self._points = points_of(self.options.parameters)
-        self._entries: Sequence[Entry] = self.options.entries or entries_for(
-            self.options.allocators, self.options.reference, self._points
-        )
+        control = None if self.options.by_point else self.options.reference
+        self._entries = entries_for(self.options.allocators, control, self._points)
         self._probes: list[Sample] = []
         self._counted: _Counted | None = None
         self._findings: dict[str, doctor.Finding] = {}

@@ -71,6 +71,5 @@ class Definition:
 
     @property
     def printed_perhaps(self) -> tuple[str, ...]:
-        """Numbers that are taken if the program prints them."""
         also = () if LIVE_BYTES in self.printed else (LIVE_BYTES,)
         return tuple(dict.fromkeys((*self.optional, *also)))

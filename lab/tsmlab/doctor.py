@@ -32,7 +32,6 @@ class Proof:
 
     @property
     def calls(self) -> int:
-        """All calls that allocated or freed memory, in all processes."""
         return sum(counts.calls for counts in self.processes)
 
     @property
@@ -91,8 +90,6 @@ STATIC_REMEDY = "Link it dynamically (without -static), or link the allocator in
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding: severity, a code for scripts, a description, and a remedy."""
-
     severity: Severity
     code: str
     message: str
@@ -290,7 +287,6 @@ def _has_capabilities(program: Path) -> bool:
 
 
 def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
-    """Allocators and sanitizers that are already linked in."""
     libraries = " ".join(facts.needed)
     sanitizers = facts.sanitizers or tuple(re.findall(r"lib(?:clang_rt\.)?([atml]san)", libraries))
     if sanitizers:

@@ -291,7 +291,6 @@ def _analysis_request(
 
 
 def _check_place(table: Table, at: Mapping[str, Any], parameters: Sequence[Parameter]) -> None:
-    """Checks that the points that a question is restricted to exist."""
     values = {parameter.name: parameter.values for parameter in parameters}
     for name, value in at.items():
         if name not in values:
@@ -335,7 +334,6 @@ class Plan:
 
     @property
     def rounds_seconds(self) -> float:
-        """About how long the rounds take, according to the file."""
         return self.rounds * self.runs_a_round * self._run_seconds
 
     @property
@@ -410,7 +408,6 @@ class Options:
 
     @property
     def files(self) -> list[Path]:
-        """All files that take part, except the allocators."""
         return [*(Path(p.definition.file) for p in self.plans), *(p.program for p in self.plans)]
 
 

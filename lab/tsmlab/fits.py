@@ -198,7 +198,6 @@ def growth(xs: Sequence[float], logs: Table) -> Growth | None:
 
 
 def _line(x: Vector, y: Vector) -> tuple[float, float]:
-    """Slope and intercept by least squares."""
     spread = x - float(np.mean(x))
     slope = float(spread @ y) / float(spread @ spread)
     return slope, float(np.mean(y)) - slope * float(np.mean(x))

@@ -244,7 +244,6 @@ def _key(slots: Sequence[Slot]) -> str:
 
 
 def kinds_of(samples: Sequence[Sample], question: Question) -> list[MachineKind]:
-    """The results of each kind of machine in a cluster, from its own rounds."""
     found = []
     for name in dict.fromkeys(s.kind for s in samples if s.phase == "measured" and s.kind):
         own = [sample for sample in samples if sample.kind == name]
@@ -429,7 +428,6 @@ def _examined(
     note: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Fleet:
-    """The fleet, if every worker is suitable."""
     workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
     if not workers:
         raise UserError(

@@ -259,7 +259,6 @@ class Journal:
         return kept
 
     def remove(self) -> None:
-        """Deletes the journal: there is nothing left to resume."""
         self.path.unlink(missing_ok=True)
 
     def _write(self, record: dict[str, Any]) -> None:

@@ -76,7 +76,6 @@ class ExitReport:
 
     @property
     def failed(self) -> bool:
-        """True unless the program exited with status 0."""
         return self.interrupted or self.timed_out or self.exit_code != 0
 
     def failure_text(self) -> str:

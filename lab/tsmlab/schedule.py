@@ -191,13 +191,14 @@ def round_padding_bytes(seed: int, phase: Phase, number: int) -> int:
 
 
 def entries_for(
-    allocators: Sequence[Allocator], reference: Allocator, points: Sequence[Point] = ({},)
+    allocators: Sequence[Allocator], reference: Allocator | None, points: Sequence[Point] = ({},)
 ) -> list[Entry]:
-    """At each point, every allocator once, and the reference a second time."""
+    """At each point, every allocator once, and the reference, if there is one, a second time."""
+    runs = [*((a, 0) for a in allocators), *([(reference, 1)] if reference else [])]
     return [
         Entry(allocator, replicate, index, describe(point))
         for index, point in enumerate(points)
-        for allocator, replicate in (*((a, 0) for a in allocators), (reference, 1))
+        for allocator, replicate in runs
     ]
 
 

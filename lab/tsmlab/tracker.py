@@ -98,17 +98,14 @@ class Tracked:
 
     @property
     def by_kind(self) -> tuple[tuple[str, int], ...]:
-        """The number of calls of each kind of function, by its name."""
         return tuple((kind, getattr(self, kind)) for kind in _KINDS)
 
     @property
     def calls(self) -> int:
-        """All calls that allocated or freed memory."""
         return sum(number for _, number in self.by_kind)
 
     @property
     def sums(self) -> Sums:
-        """The sums over all threads."""
         return Sums.of([Sums(), *self.threads])
 
 

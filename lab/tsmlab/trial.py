@@ -352,7 +352,6 @@ def _failure_kind(sample: Sample) -> FailureKind | None:
 
 
 def _hash(path: Path) -> tuple[str, int]:
-    """The SHA-256 of a file, and its size."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 

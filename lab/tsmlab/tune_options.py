@@ -97,7 +97,6 @@ def environment(settings: Iterable[Setting], given: Mapping[str, str]) -> dict[s
 
 
 def configured(allocator: Allocator, settings: Sequence[Setting], name: str) -> Allocator:
-    """The allocator with these settings, under this name."""
     variables = environment(settings, {**os.environ, **allocator.env})
     return replace(allocator, name=name, env={**allocator.env, **variables})
 

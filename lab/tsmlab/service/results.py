@@ -71,8 +71,6 @@ def specs_of(
 
 @dataclass(frozen=True)
 class Setup:
-    """How the service was run."""
-
     server: str
     load: str
     ready: str | None

@@ -130,8 +130,6 @@ class Part:
 
 
 class RunFailed(Exception):
-    """A run that does not count."""
-
     def __init__(self, kind: FailureKind, text: str, stderr_tail: str = "") -> None:
         super().__init__(text)
         self.failure = Failure(kind, text, stderr_tail)

@@ -125,7 +125,6 @@ def memory_of(run: ServerRun) -> Points:
 
 
 def memory_under_load(run: ServerRun) -> Points:
-    """The memory from the first load to the end of the last."""
     loaded = run.loaded
     if not loaded:
         return []
