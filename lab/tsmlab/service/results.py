@@ -1,4 +1,6 @@
-"""The measurements of `tsmalloc service`, and its answer besides the comparison."""
+"""The measurements of `tsmalloc service`, and its answer besides the comparison: see
+docs/formats/results.md.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +88,6 @@ class Setup:
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of an allocator's memory under load, in bytes an hour, with its 95% interval.
-    hours: how long the load was watched."""
-
     allocator: str
     bytes_per_hour: float
     low: float
@@ -99,9 +98,6 @@ class Growth:
 
 @dataclass(frozen=True)
 class ServiceResult:
-    """The answer of service. tool and loop: of the load generator; empty if unknown.
-    malloc_of_reference: the library whose malloc the server uses under the reference."""
-
     setup: Setup
     tool: str
     loop: str
