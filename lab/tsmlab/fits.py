@@ -178,29 +178,21 @@ def growth(xs: Sequence[float], logs: Table) -> Growth | None:
     if len(logs) == 0 or len(xs) < 2:
         return None
     x = np.log(np.asarray(xs, dtype=np.float64))
-    lines = [_line(x, row) for row in logs]
-    mean = logs.mean(axis=0)
-    slope, intercept = _line(x, mean)
-    a, b = _logarithm(x, mean)
+    slopes, intercepts = np.polyfit(x, logs.T, 1)
+    a, b = _logarithm(x, logs.mean(axis=0))
     log_better = None
     if len(xs) >= POINTS_FOR_MODELS:
         gains = [
             _squares(row, k * x + c) - _misfit_of_logarithm(x, row)
-            for (k, c), row in zip(lines, logs, strict=True)
+            for k, c, row in zip(slopes, intercepts, logs, strict=True)
         ]
         log_better = mean_estimate(np.maximum(gains, -1e12))
     return Growth(
-        mean_estimate([k for k, _ in lines]),
+        mean_estimate(slopes),
         log_better,
-        [float(v) for v in np.exp(np.minimum(intercept + slope * x, MAX_LOG))],
+        [float(v) for v in np.exp(np.minimum(intercepts.mean() + slopes.mean() * x, MAX_LOG))],
         [float(v) for v in np.clip(a + b * x, 0.0, 1e300)],
     )
-
-
-def _line(x: Vector, y: Vector) -> tuple[float, float]:
-    spread = x - float(np.mean(x))
-    slope = float(spread @ y) / float(spread @ spread)
-    return slope, float(np.mean(y)) - slope * float(np.mean(x))
 
 
 def _logarithm(x: Vector, log_y: Vector) -> tuple[float, float]:

@@ -29,6 +29,8 @@ CUSTOM = "custom"
 # A program may print the most bytes that it had requested and not yet freed. Then the peak is also
 # shown as a multiple of it.
 LIVE_BYTES = "live_bytes"
+# The time of a run, or its instructions, times its memory in MiB.
+COST = "cost"
 PEAK_OVER_LIVE = "peak_over_live"
 
 

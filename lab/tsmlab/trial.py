@@ -20,6 +20,7 @@ from tsmlab.errors import UserError
 from tsmlab.journal import Memo, NullJournal
 from tsmlab.measuring import Executor, Measurement, RunRequest, status_text
 from tsmlab.metrics import (
+    COST,
     LIVE_BYTES,
     PEAK_MEMORY,
     PEAK_OVER_LIVE,
@@ -59,7 +60,8 @@ class Program:
     printed: numbers that it prints in lines `name: NUMBER`, under these names in a sample.
     printed_perhaps: the same, but a run without them has not failed. tells_time: a run's time is
     the number that it prints in the line `seconds: NUMBER`. subjects: in a sweep over programs, the
-    programs by the values of the parameter SUBJECT.
+    programs by the values of the parameter SUBJECT. effort: the metric whose product with the peak
+    of memory is the metric COST.
     """
 
     command: tuple[str, ...]
@@ -72,6 +74,7 @@ class Program:
     printed_perhaps: tuple[str, ...] = ()
     tells_time: bool = False
     subjects: Mapping[str, "Program"] = field(default_factory=dict)
+    effort: str = ""
 
     def at(self, point: Point, allocator: str) -> "Program":
         if self.subjects:
@@ -152,6 +155,8 @@ class Trial:
         self, slot: Slot, program: Program, started: float, measurement: Measurement
     ) -> Sample:
         values = {} if measurement.spawn_error else measured_values(measurement)
+        if {program.effort, PEAK_MEMORY} <= values.keys():
+            values[COST] = values[program.effort] * values[PEAK_MEMORY] / 2.0**20
         failure = self._failure(program, slot.entry.allocator, measurement)
         units: dict[str, str] = {}
         for metric in program.metrics:
