@@ -33,7 +33,10 @@ def suite(folder, *entries):
 
 def test_an_entry_is_read_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.setenv("TSMALLOC_BUILD_DIR", "/some/build")
-    (workload,) = read_suite(suite(tmp_path, GOOD))
+    defaults = ("threads", "time", "memory")
+    least = {key: value for key, value in GOOD.items() if key not in defaults}
+    (workload,) = read_suite(suite(tmp_path, least))
+    assert read_suite(suite(tmp_path, GOOD)) == [workload]
     assert workload == Workload(
         name="hot-pair",
         stresses="one line",
@@ -90,7 +93,7 @@ def test_the_projects_own_suites_can_be_read(name):
         ("threads", "1.5", "threads is 1.5", "at least 1"),
         ("time", '"cpu"', "time is 'cpu'", "seconds, wall"),
         ("memory", '"yes"', "memory is 'yes'", "true or false"),
-        ("memory", None, "memory is missing", "true or false"),
+        ("stresses", None, "stresses is missing", "a string"),
         ("argument", "[]", "unknown key 'argument'", "Did you mean arguments?"),
     ],
 )

@@ -99,8 +99,8 @@ class Table:
     def texts(self, key: str, default: list[str] | None = None) -> list[str]:
         return list(self.value(key, is_texts, "a list of strings", default))
 
-    def flag(self, key: str) -> bool:
-        return bool(self.value(key, lambda v: isinstance(v, bool), "true or false", default=False))
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        return bool(self.value(key, lambda v: isinstance(v, bool), "true or false", default))
 
     def choice(self, key: str, literal: Any, default: str | None = None) -> Any:
         choices = get_args(literal)

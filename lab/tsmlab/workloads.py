@@ -80,9 +80,8 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
     stresses = entry.text("stresses")
     if "\n" in stresses:
         raise entry.error("stresses has several lines", "Use a single line.")
-    threads = entry.value(
-        "threads", _are_threads, "a whole number of at least 1, or a list of them"
-    )
+    expected = "a whole number of at least 1, or a list of them"
+    threads = entry.value("threads", _are_threads, expected, default=1)
     several = isinstance(threads, list)
     numbers = threads if several else [threads]
     arguments = entry.texts("arguments")
@@ -103,8 +102,8 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
                 ),
             ),
             threads=number,
-            time=entry.choice("time", TimeSource),
-            memory=entry.value("memory", lambda v: isinstance(v, bool), "true or false"),
+            time=entry.choice("time", TimeSource, "seconds"),
+            memory=entry.flag("memory", default=True),
         )
         for number in numbers
     ]
