@@ -126,8 +126,12 @@ def _changed(files: tuple[tuple[str, str | None], ...]) -> list[str]:
     return journal.changed(dict(files))
 
 
-def examine(expected: Expected) -> tuple[str, str | None, Machine]:
-    return socket.gethostname(), difference(expected), here()
+# Host, difference, machine, processors.
+Examined = tuple[str, str | None, Machine, tuple[int, ...]]
+
+
+def examine(expected: Expected) -> Examined:
+    return socket.gethostname(), difference(expected), here(), usable_cpus()
 
 
 def dask_setup(_worker: Any) -> None:
@@ -190,14 +194,10 @@ class WorkerPool:
     def size(self) -> int:
         return self.fleet.size
 
-    def begin(self, slots: Sequence[Slot]) -> None:
-        self._begin(_key(slots), slots)
-
     def samples(self, slots: Sequence[Slot]) -> list[Sample]:
-        key = _key(slots)
         wanted = [(s.entry.point, s.entry.allocator.name, s.entry.replicate) for s in slots]
-        for name in (key, f"{key}, once more"):
-            made = self._wait(name, slots).samples
+        for again in ("", ", once more"):
+            made = self._wait(slots, again).samples
             found = {(s.point, s.allocator, s.replicate): s for s in made}
             if found.keys() >= set(wanted):
                 break
@@ -205,7 +205,8 @@ class WorkerPool:
             # round is repeated, because part of it might run on another machine.
         return [found[entry] for entry in wanted]
 
-    def _begin(self, key: str, slots: Sequence[Slot]) -> None:
+    def begin(self, slots: Sequence[Slot], again: str = "") -> None:
+        key = f"{_key(slots)}{again}"
         if key in self._futures or key in self._done or self.memo.knows(key):
             return
         self._begun_at[key] = self.memo.clock() - self._start
@@ -219,11 +220,12 @@ class WorkerPool:
             )
         )
 
-    def _wait(self, key: str, slots: Sequence[Slot]) -> FinishedRound:
+    def _wait(self, slots: Sequence[Slot], again: str) -> FinishedRound:
         """Saves any round that finishes in the meantime."""
+        key = f"{_key(slots)}{again}"
         if key not in self._done and self.memo.knows(key):
             self._done[key] = self.memo.once(key, FinishedRound, journal.unmade)
-        self._begin(key, slots)
+        self.begin(slots, again)
         while key not in self._done:
             for ready in self.fleet.ready(self._futures):
                 begun, made = self._begun_at[ready], self.fleet.result(self._futures.pop(ready))
@@ -442,23 +444,20 @@ def _examined(
             )
     expected = Expected(__version__, lab_digest(), str(Path.cwd()), journal.digests(files))
     try:
-        found: Mapping[str, tuple[str, str | None, Machine]] = client.run(
-            examine, expected, workers=list(workers)
-        )
-        cpus: Mapping[str, tuple[int, ...]] = client.run(usable_cpus, workers=list(workers))
+        found: Mapping[str, Examined] = client.run(examine, expected, workers=list(workers))
     except Exception as error:  # any error of the remote machine ends up here
         raise UserError(
             f"the workers do not have this version of tsmalloc: {type(error).__name__}: {error}.",
             _SAME_LAB,
         ) from error
-    for where, (host, problem, _) in found.items():
-        if problem is not None:
-            name = workers[where]["name"]
-            raise UserError(f"the worker {name} on {host} does not match: {problem}.", _SAME_LAB)
     hosts: dict[str, list[str]] = {}
-    for where, (host, _, _) in found.items():
-        hosts.setdefault(host, []).append(str(workers[where]["name"]))
-    kinds = {kind_of(described): described for _, _, described in found.values()}
+    for where, (host, problem, *_) in found.items():
+        name = str(workers[where]["name"])
+        if problem is not None:
+            raise UserError(f"the worker {name} on {host} does not match: {problem}.", _SAME_LAB)
+        hosts.setdefault(host, []).append(name)
+    kinds = {kind_of(described): described for _, _, described, _ in found.values()}
+    cpus = {where: own for where, (*_, own) in found.items()}
     note(
         f"cluster    {len(found)} workers on {len(hosts)} machines of {counted(len(kinds), 'kind')}"
         if len(hosts) > 1
@@ -473,7 +472,7 @@ def _examined(
         len(found),
         environment,
         list(kinds.values()),
-        list({host: where for where, (host, _, _) in found.items()}.values()),
+        list({host: where for where, (host, *_) in found.items()}.values()),
     )
 
 
