@@ -34,7 +34,7 @@ from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round
 from tsmlab.service import render, results
 from tsmlab.service.growth import Points, growth_of
 from tsmlab.service.loads import THROUGHPUT
-from tsmlab.service.processes import TreeSnapshot
+from tsmlab.service.processes import TreeSnapshot, peak_resident_bytes_of
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, Setup
 from tsmlab.service.server import Part, Phase, RunFailed, Server, Service
 from tsmlab.study import Gate, GateRow, Study
@@ -99,7 +99,7 @@ def server_run(
         ready,
         parts,
         thinned(server.watcher.series[begin:], points),
-        server.peak_bytes(),
+        peak_resident_bytes_of(server.tree()),
         round(server.watcher.seconds, 4),
         server.malloc,
         server.killed,
