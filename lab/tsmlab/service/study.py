@@ -30,7 +30,7 @@ from tsmlab.results import (
     Stop,
     ended,
 )
-from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round_order
+from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.service import render, results
 from tsmlab.service.growth import Points, growth_of
 from tsmlab.service.loads import THROUGHPUT
@@ -190,11 +190,13 @@ def load_values(parts: Sequence[Part]) -> dict[str, float]:
 
 @dataclass
 class Trial:
-    """Makes runs, each once. partial: unfinished soaks. Also a fleet.Trial."""
+    """Makes runs, each once; soaks, if soak_seconds is set. partial: unfinished soaks. Also a
+    fleet.Trial."""
 
     service: Service
     largest_extra_bytes: int
     memo: Memo
+    soak_seconds: float | None = None
     partial: dict[str, Sample] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -207,6 +209,8 @@ class Trial:
         return replace(self, service=self.service.on(os.sched_getaffinity(0)))
 
     def run(self, slot: Slot) -> Sample:
+        if self.soak_seconds is not None and slot.phase == "measured":
+            return self._soak(slot, self.soak_seconds)
         return self.memo.once(slot.key, Sample, lambda: self._run(slot))
 
     def _server(self, slot: Slot) -> Server:
@@ -248,7 +252,7 @@ class Trial:
             failure = broken.failure
         return _sample(slot, started, runs, failure)
 
-    def soak(self, slot: Slot, soak_seconds: float) -> Sample:
+    def _soak(self, slot: Slot, soak_seconds: float) -> Sample:
         """Load after load on one server, each saved in the journal as it ends. An interrupted soak
         continues with a new server, for the remaining time."""
         name = slot.entry.allocator.name
@@ -290,6 +294,7 @@ class Trial:
                     server.stop()
             except RunFailed as broken:
                 failure = broken.failure
+        self.partial.pop(name, None)
         return _soaked(slot, sessions, failure)
 
 
@@ -346,13 +351,15 @@ class _Session:
 
     def __post_init__(self) -> None:
         options = self.options
+        soak = options.soak_seconds is not None
         self._created = self.memo.once("created", str, records.now)
         self._machine = machine_of(self.fleet, self.memo)
         largest = max(map(extra_environment_bytes, options.allocators))
-        self._trial = Trial(options.service, largest, self.memo)
+        self._trial = Trial(options.service, largest, self.memo, options.soak_seconds)
+        self._rule = StopRule(runs=1) if soak else options.rule
         self._provisional_printed = False
         self._scheduler = Scheduler(
-            entries=entries_for(options.allocators, options.reference),
+            entries=entries_for(options.allocators, None if soak else options.reference),
             reference=options.reference.name,
             seed=options.seed,
             run_one=self._trial.run,
@@ -360,6 +367,7 @@ class _Session:
             unresolved=self._unresolved,
             memo=self.memo,
             observer=self.reporter,
+            vary_layout=not soak,
             worker_pool=WorkerPool(self.fleet, self._trial, self.memo) if self.fleet else None,
         )
 
@@ -371,16 +379,17 @@ class _Session:
                 f"--limit: unknown metric {', '.join(sorted(unknown))}.",
                 f"Metrics: {', '.join(judged)}.",
             )
-        if self.options.soak_seconds is not None:
-            return self._soak(self.options.soak_seconds)
-        scheduler, rule = self._scheduler, self.options.rule
-        self.reporter.expect(rule.rounds_that_fit(self._round_seconds()))
+        scheduler = self._scheduler
+        self.reporter.expect(self._rule.rounds_that_fit(self._round_seconds()))
         try:
-            stop = scheduler.measure(rule)
+            stop = scheduler.measure(self._rule)
         except EARLY as problem:
-            if isinstance(problem, UserError) and not scheduler.samples:
+            samples = [*scheduler.samples, *self._trial.partial.values()]
+            if isinstance(problem, UserError) and not samples:
                 raise
-            return ended(problem, lambda stop: self._conclude(scheduler.samples, stop))
+            return ended(problem, lambda stop: self._conclude(samples, stop))
+        if (soaked := self.options.soak_seconds) is not None:
+            stop = Stop("runs", f"soaked for {quantity(soaked, 'seconds')} each")
         return Outcome(self._conclude(scheduler.samples, stop))
 
     def _unresolved(self, samples: Sequence[Sample]) -> int:
@@ -439,30 +448,11 @@ class _Session:
 
     def _after_round(self, samples: list[Sample]) -> list[Sample]:
         """Early numbers: shows the first round when it is done."""
-        if not self._provisional_printed and self.options.rule.runs != 1:
+        if not self._provisional_printed and self._rule.runs != 1:
             self._provisional_printed = True
             found = self._conclude(samples, Stop("runs", "the first round"))
             self.reporter.note(render.provisional(found.comparison))
         return samples
-
-    def _soak(self, seconds: float) -> Outcome[Study]:
-        options = self.options
-        entries = [Entry(allocator) for allocator in options.allocators]
-        samples: list[Sample] = []
-        stop = Stop("runs", f"soaked for {quantity(seconds, 'seconds')} each")
-        self.reporter.expect(1)
-        self.reporter.round_started("measured", 1, len(entries))
-        try:
-            for place, entry in enumerate(round_order(entries, options.seed, "measured", 1), 1):
-                slot = Slot(entry, "measured", 1, place, 0)
-                self.reporter.run_started(slot)
-                samples.append(self._trial.soak(slot, seconds))
-                self._trial.partial.pop(entry.allocator.name, None)
-                self.reporter.run_finished(samples[-1])
-        except KeyboardInterrupt as problem:
-            samples += self._trial.partial.values()
-            return ended(problem, lambda stop: self._conclude(samples, stop))
-        return Outcome(self._conclude(samples, stop))
 
     @property
     def _question(self) -> Question:
