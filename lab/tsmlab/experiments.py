@@ -52,8 +52,6 @@ DEFAULT_RUN_SECONDS = 1.0
 DEFAULT_ALLOCATORS = ["tsmalloc", "system"]
 # A time budget reduces the rounds to no fewer than this: fewer are almost meaningless.
 MIN_ROUNDS_EXPERIMENT = 3
-# The overhead of a run.
-OVERHEAD_SECONDS = 0.05
 # How much slower an instrumented run is, for all tools together.
 WATCHED_FACTOR = 9.0
 
@@ -92,28 +90,25 @@ def select(chosen: Sequence[str], definitions: Sequence[Definition]) -> list[Def
 def program_path(definition: Definition) -> Path:
     """The file to run: with a slash a path from the experiment's folder, otherwise a program of the
     build or in PATH. Raises UserError if there is none."""
-    program = definition.program
+    file, program = definition.file, definition.program
     if "/" in program:
-        found = (Path(definition.file).parent / Path(program).expanduser()).absolute()
-        if _executable(found):
-            return found
-        raise UserError(
-            f"{definition.file}: the program {found} does not exist or is not executable.",
+        own = (Path(file).parent / Path(program).expanduser()).absolute()
+        places = [str(own)]
+        error = UserError(
+            f"{file}: the program {own} does not exist or is not executable.",
             "Build it, correct `program`, or make it executable: chmod +x",
         )
-    built = paths.build_dir() / "bin" / program
-    if _executable(built):
-        return built
-    if installed := shutil.which(program):
-        return Path(installed).absolute()
-    raise UserError(
-        f"{definition.file}: the program {program} is neither built ({built}) nor on PATH.",
-        f"For one of tsmalloc's own: {paths.remedy()}",
-    )
-
-
-def _executable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+    else:
+        built = paths.build_dir() / "bin" / program
+        places = [str(built), program]
+        error = UserError(
+            f"{file}: the program {program} is neither built ({built}) nor on PATH.",
+            f"For one of tsmalloc's own: {paths.remedy()}",
+        )
+    found = next(filter(None, map(shutil.which, places)), None)
+    if found is None:
+        raise error
+    return Path(found).absolute()
 
 
 KEYS = (
@@ -343,7 +338,7 @@ class Plan:
 
     @property
     def _run_seconds(self) -> float:
-        return self.definition.run_seconds + OVERHEAD_SECONDS
+        return self.definition.run_seconds + compare.OVERHEAD_SECONDS
 
 
 def plan(

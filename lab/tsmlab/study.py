@@ -202,8 +202,6 @@ class Study(Stopped):
         **answer: Any,
     ) -> Study:
         """Fields that are not given are taken from the last part."""
-        last = parts[-1] if parts else None
-        assert last is not None or (created and machine and stop)
         return Study(
             schema=SCHEMA,
             verb=verb,
