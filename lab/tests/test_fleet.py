@@ -66,7 +66,7 @@ def test_each_kind_weighs_the_same_and_has_its_own_spread():
     assert found.pairs == 45
 
 
-def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
+def test_rounds_of_unlike_machines_are_compared_within_their_kind():
     """One is worse by 40% on one kind and better by 40% on the other."""
     made = World.comparison({"glibc": Behaviour(noise=0.002), "mine": Behaviour(noise=0.002)})
     samples = []
@@ -80,8 +80,7 @@ def test_rounds_of_unlike_machines_are_compared_within_their_kind(tmp_path):
     ratio = next(row for row in rows if row.allocator == "mine").metrics[TIME].ratio
     assert ratio.ratio == pytest.approx(1.0, abs=0.01)
     assert ratio.high < 1.05  # within a kind there is hardly any spread
-    worker_pool = WorkerPool(FakeFleet(tmp_path), a_trial(tmp_path), NullJournal())
-    comparison = replace(made, samples=samples, kinds=worker_pool.kinds(samples, question))
+    comparison = replace(made, samples=samples, kinds=fleet.kinds_of(samples, question))
     assert sorted(kind.name for kind in comparison.kinds) == ["big", "small"]
     text = tables.text_of(render.blocks(comparison), 120)
     assert "THE MACHINES DISAGREE about mine" in text

@@ -75,6 +75,7 @@ def test_the_projects_own_suites_can_be_read(name):
         ("threads", "1.5", "threads is 1.5", "at least 1"),
         ("time", '"cpu"', "time is 'cpu'", "seconds, wall"),
         ("memory", '"yes"', "memory is 'yes'", "true or false"),
+        ("stresses", None, "stresses is missing", "a string"),
         ("argument", "[]", "unknown key 'argument'", "Did you mean arguments?"),
     ],
 )
@@ -89,7 +90,7 @@ def test_each_mistake_is_named_with_its_place_and_remedy(tmp_path, key, value, m
 def test_what_is_no_suite_is_refused(tmp_path):
     path = tmp_path / "suite.toml"
     for text, message in (
-        ("workload = 1\n", "no workload"),
+        ("workload = 1\n", "workload is 1"),
         ("", "no workload"),
         ("workload = [1]\n", "workload 1"),
         ("[[workloads]]\n", "workloads"),

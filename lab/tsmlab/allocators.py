@@ -57,7 +57,6 @@ class Allocator:
 
     @property
     def sha256(self) -> str | None:
-        """The hash of the library file; None for the C library's own allocator."""
         return None if self.path is None else file_sha256(self.path)
 
     def environment(self) -> dict[str, str]:
@@ -70,7 +69,6 @@ class Allocator:
 
 
 def file_sha256(path: Path) -> str:
-    """The hash of a whole file; raises OSError if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -84,14 +82,12 @@ def discover(extra: Sequence[str] = (), *, versions: bool = True) -> list[Alloca
     found = _built(_summaries(), "tsmalloc") + _built([(SECURE, hardened)], "hardened")
     found += [glibc(), *_installed(versions), *_fetched()]
     found += [parse(text, found) for text in extra]
-    taken: set[str] = set()
-    for allocator in found:
-        if allocator.name in taken:
-            raise UserError(
-                f"the allocator name {allocator.name} is used twice.",
-                "Give your own library another name: --allocator NAME=PATH.so",
-            )
-        taken.add(allocator.name)
+    names = [allocator.name for allocator in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(
+            f"the allocator name {twice} is used twice.",
+            "Give your own library another name: --allocator NAME=PATH.so",
+        )
     return found
 
 
@@ -179,7 +175,12 @@ def select(spec: Sequence[str], available: Sequence[Allocator]) -> list[Allocato
         raise UserError("no allocator given.", "`tsmalloc list` lists them.")
     chosen: dict[str, Allocator] = {}
     for part in wanted:
-        matches = [a for a in available if _matches(part, a)]
+        group = GROUPS.get(part)
+        matches = [
+            a
+            for a in available
+            if (fnmatch.fnmatchcase(a.name, part) if group is None else a.family in group)
+        ]
         if not matches:
             raise _unknown(part, available)
         chosen.update((a.name, a) for a in matches)
@@ -212,12 +213,6 @@ def find(name: str, available: Sequence[Allocator]) -> Allocator:
             if allocator.name == wanted:
                 return allocator
     raise _unknown(name, available)
-
-
-def _matches(part: str, allocator: Allocator) -> bool:
-    if part in GROUPS:
-        return allocator.family in GROUPS[part]
-    return fnmatch.fnmatchcase(allocator.name, part)
 
 
 def _unknown(name: str, available: Sequence[Allocator]) -> UserError:

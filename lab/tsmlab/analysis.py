@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,23 +51,20 @@ class Question:
 
 def analyse(samples: Sequence[Sample], question: Question) -> Analysis:
     rows = {name: row_of(name, samples, question.metrics) for name in question.allocators}
-    floors: dict[str, float | None] = {}
-    for spec in question.judged:
-        floors[spec.key] = _noise_floor(samples, question, spec.key)
-        _judge_metric(rows, samples, question, spec, floors[spec.key])
-    primary = question.judged[0]
-    rankings = {spec.key: _MetricRanking(rows, samples, question, spec) for spec in question.judged}
-    leaders = {key: found for key, each in rankings.items() if (found := each.leaders())}
-    ranked = _ranked(rows, rankings[primary.key])
-    front = _pareto_front(rows, primary, question)
-    final = [replace(row, pareto=row.allocator in front) for row in ranked]
+    judged = {spec.key: _Metric(rows, samples, question, spec) for spec in question.judged}
+    for metric in judged.values():
+        metric.judge()
+    primary = judged[question.primary]
+    leaders = {key: found for key, each in judged.items() if (found := each.leaders())}
+    ranked = _ranked(rows, primary)
+    front = _pareto_front(rows, question.judged[0], question)
     return Analysis(
         primary_metric=question.primary,
         rounds=len({s.round for s in samples if s.phase == "measured"}),
-        noise_floors=floors,
-        rows=final,
+        noise_floors={key: each.floor for key, each in judged.items()},
+        rows=[replace(row, pareto=row.allocator in front) for row in ranked],
         leaders=leaders,
-        recommended=_recommended(rows, rankings, primary.key),
+        recommended=_recommended(rows, judged, question.primary),
     )
 
 
@@ -78,7 +76,6 @@ def at_points(samples: Sequence[Sample], count: int, question: Question) -> list
 def comparison_of(
     question: Question, samples: list[Sample], allocators: Sequence[Allocator], **overrides: Any
 ) -> Comparison:
-    """The samples with their analysis; warnings are added later."""
     return Comparison(
         tsmalloc_version=__version__,
         reference=question.reference,
@@ -185,16 +182,6 @@ def _summary(measured: Sequence[tuple[int, float]]) -> MetricSummary:
     )
 
 
-def _noise_floor(samples: Sequence[Sample], question: Question, key: str) -> float | None:
-    """The reference's second run of each round against its first."""
-    second, first = (
-        logs_by_round([s for s in samples if s.replicate == replicate], question.reference, key)
-        for replicate in (1, 0)
-    )
-    control = _pair(second, first, question.seed, strata_of(samples))
-    return stats.noise_floor(control) if control else None
-
-
 def log_ratios(numerator: LogsByRound, denominator: LogsByRound) -> LogsByRound:
     return {n: log - denominator[n] for n, log in numerator.items() if n in denominator}
 
@@ -204,58 +191,8 @@ def strata_of(samples: Sequence[Sample]) -> dict[int, str]:
     return {s.round: s.kind for s in samples if s.phase == "measured" and s.kind}
 
 
-def _pair(
-    numerator: LogsByRound, denominator: LogsByRound, seed: int, strata: Mapping[int, str]
-) -> RatioEstimate | None:
-    groups: dict[str, list[float]] = {}
-    for number, log in log_ratios(numerator, denominator).items():
-        groups.setdefault(strata.get(number, ""), []).append(log)
-    return stats.stratified_ratio(list(groups.values()), seed=seed) if groups else None
-
-
 def _is_candidate(row: Row, key: str) -> bool:
     return row.failures == 0 and key in row.metrics
-
-
-def _judge_metric(
-    rows: dict[str, Row],
-    samples: Sequence[Sample],
-    question: Question,
-    spec: MetricSpec,
-    floor: float | None,
-) -> None:
-    """Fills in ratio and verdict of one metric. Holm's family: all candidates without a failure,
-    for this metric. Ratios need positive numbers; without them there is no verdict."""
-    baseline = logs_by_round(samples, question.reference, spec.key)
-    strata = strata_of(samples)
-    estimates = {}
-    for name, row in rows.items():
-        if name == question.reference or not _is_candidate(row, spec.key):
-            continue
-        logs = logs_by_round(samples, name, spec.key)
-        if row.metrics[spec.key].minimum > 0.0 and (
-            estimate := _pair(logs, baseline, question.seed, strata)
-        ):
-            estimates[name] = estimate
-    found = stats.holm_by_key({name: each.p_value for name, each in estimates.items()})
-    adjusted = {name: min(1.0, question.families * p) for name, p in found.items()}
-    for name, estimate in estimates.items():
-        judgement = stats.judge(
-            estimate,
-            margin=question.margin,
-            p_adjusted=adjusted.get(name),
-            comparisons=question.families * len(adjusted),
-            floor=floor,
-            higher_is_better=spec.higher_is_better,
-        )
-        summary = replace(
-            rows[name].metrics[spec.key],
-            ratio=estimate,
-            p_adjusted=adjusted.get(name),
-            verdict=judgement.verdict,
-            rounds_more=judgement.rounds_more,
-        )
-        rows[name] = replace(rows[name], metrics=rows[name].metrics | {spec.key: summary})
 
 
 def _cost_ratio(row: Row, spec: MetricSpec, reference: str) -> float | None:
@@ -270,33 +207,80 @@ def _cost_ratio(row: Row, spec: MetricSpec, reference: str) -> float | None:
     return 1.0 / ratio.ratio if spec.higher_is_better else ratio.ratio
 
 
-class _MetricRanking:
-    """The allocators that can be ranked by one metric, best first, and their pairwise
-    comparisons."""
+class _Metric:
+    """One metric of all allocators, and their pairwise comparisons. rows: judge() fills in this
+    metric's ratios and verdicts. floor: the reference's second run of each round against its
+    first."""
 
     def __init__(
-        self,
-        rows: dict[str, Row],
-        samples: Sequence[Sample],
-        question: Question,
-        spec: MetricSpec,
+        self, rows: dict[str, Row], samples: Sequence[Sample], question: Question, spec: MetricSpec
     ) -> None:
         self._rows = rows
         self._question = question
         self._spec = spec
         self._strata = strata_of(samples)
-        cost_ratios = {
-            name: _cost_ratio(row, spec, question.reference) for name, row in rows.items()
+        self._logs = {name: logs_by_round(samples, name, spec.key) for name in rows}
+        second, first = (
+            logs_by_round([s for s in samples if s.replicate == n], question.reference, spec.key)
+            for n in (1, 0)
+        )
+        control = self._pair(second, first)
+        self.floor = stats.noise_floor(control) if control else None
+
+    def _pair(self, numerator: LogsByRound, denominator: LogsByRound) -> RatioEstimate | None:
+        groups: dict[str, list[float]] = {}
+        for number, log in log_ratios(numerator, denominator).items():
+            groups.setdefault(self._strata.get(number, ""), []).append(log)
+        seed = self._question.seed
+        return stats.stratified_ratio(list(groups.values()), seed=seed) if groups else None
+
+    def judge(self) -> None:
+        """Holm's family: all candidates without a failure, for this metric. Ratios need positive
+        numbers; without them there is no verdict."""
+        question, key = self._question, self._spec.key
+        baseline = self._logs[question.reference]
+        estimates = {}
+        for name, row in self._rows.items():
+            if name == question.reference or not _is_candidate(row, key):
+                continue
+            estimate = self._pair(self._logs[name], baseline)
+            if estimate is not None and row.metrics[key].minimum > 0.0:
+                estimates[name] = estimate
+        found = stats.holm_by_key({name: each.p_value for name, each in estimates.items()})
+        adjusted = {name: min(1.0, question.families * p) for name, p in found.items()}
+        for name, estimate in estimates.items():
+            judgement = stats.judge(
+                estimate,
+                margin=question.margin,
+                p_adjusted=adjusted.get(name),
+                comparisons=question.families * len(adjusted),
+                floor=self.floor,
+                higher_is_better=self._spec.higher_is_better,
+            )
+            row = self._rows[name]
+            summary = replace(
+                row.metrics[key],
+                ratio=estimate,
+                p_adjusted=adjusted.get(name),
+                verdict=judgement.verdict,
+                rounds_more=judgement.rounds_more,
+            )
+            self._rows[name] = replace(row, metrics=row.metrics | {key: summary})
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The allocators that can be ranked, best first."""
+        costs = {
+            n: _cost_ratio(r, self._spec, self._question.reference) for n, r in self._rows.items()
         }
-        known = [(standing, name) for name, standing in cost_ratios.items() if standing is not None]
-        self.order = [name for _, name in sorted(known, key=lambda pair: pair[0])]
-        self._logs = {name: logs_by_round(samples, name, spec.key) for name in self.order}
+        known = {name: cost for name, cost in costs.items() if cost is not None}
+        return sorted(known, key=lambda name: known[name])
 
     def versus(self, name: str, other: str) -> Verdict:
         """The p-value is Bonferroni-corrected for all pairs, although only a few matter: the data
         decide which ones."""
         question = self._question
-        estimate = _pair(self._logs[name], self._logs[other], question.seed, self._strata)
+        estimate = self._pair(self._logs[name], self._logs[other])
         if estimate is None:
             return Verdict.UNRESOLVED
         pairs = question.families * math.comb(len(question.allocators), 2)
@@ -346,7 +330,7 @@ class _MetricRanking:
         return better[:1] + [n for n in better[1:] if self.versus(n, better[0]) is Verdict.EQUAL]
 
 
-def _ranked(rows: dict[str, Row], rankings: _MetricRanking) -> list[Row]:
+def _ranked(rows: dict[str, Row], rankings: _Metric) -> list[Row]:
     """By rank, within a rank by the estimate; those without a rank come last."""
     ranks = rankings.ranks()
     ordered = sorted(rankings.order, key=lambda name: ranks[name])
@@ -377,9 +361,7 @@ def _pareto_front(rows: dict[str, Row], primary: MetricSpec, question: Question)
     }
 
 
-def _recommended(
-    rows: dict[str, Row], rankings: Mapping[str, _MetricRanking], primary: str
-) -> str | None:
+def _recommended(rows: dict[str, Row], rankings: Mapping[str, _Metric], primary: str) -> str | None:
     """The smallest of the fastest allocators shown to be better than the reference; otherwise the
     smallest of all, if it is shown to be smaller and not shown to be slower; otherwise None."""
     if faster := rankings[primary].fastest():

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tsmlab import compare, machine, stats
+import numpy as np
+
+from tsmlab import compare, fits, machine, stats
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import LogsByRound, log_ratios, logs_by_round
 from tsmlab.fleet import Fleet
@@ -22,10 +24,10 @@ from tsmlab.measuring import Executor
 from tsmlab.metrics import PEAK_MEMORY, TIME
 from tsmlab.progress import Reporter
 from tsmlab.results import Comparison, MetricSummary, Outcome, Row
-from tsmlab.schedule import Entry, StopRule
+from tsmlab.schedule import StopRule
 from tsmlab.stats import RatioEstimate
 from tsmlab.study import Mean, Overall, Score, Study, Suite, SuiteAnalysis, WorkloadAnalysis
-from tsmlab.sweep import Parameter, describe
+from tsmlab.sweep import Parameter
 from tsmlab.trial import SUBJECT, Program
 from tsmlab.workloads import Workload
 
@@ -68,11 +70,6 @@ def bench(
 ) -> Outcome[Study]:
     """Runs the whole suite; on a fleet, whose machines are of one kind, if there is one."""
     names = [workload.name for workload in options.workloads]
-    entries = [
-        Entry(allocator, 0, index, describe({SUBJECT: workload.name}))
-        for index, workload in enumerate(options.workloads)
-        for allocator in options.allocators
-    ]
     first = next(a for a in options.allocators if a.name == options.peers[0])
     asked = compare.Options(
         program=Program(
@@ -92,7 +89,6 @@ def bench(
         unresolved=lambda _: 1,  # only rounds and time end the suite
         unfit_warnings=_NOT_OF_SUITES,
         parameters=(Parameter(SUBJECT, SUBJECT, list(names)),),
-        entries=tuple(entries),
         by_point=True,
         timeout_factor=TIMEOUT_FACTOR,
         min_timeout_seconds=MIN_TIMEOUT_SECONDS,
@@ -113,9 +109,6 @@ def bench(
 
 def _program(workload: Workload) -> Program:
     return Program(workload.command, Path(os.devnull), tells_time=workload.time == "seconds")
-
-
-# --- from runs to ratios --------------------------------------------------------------------------
 
 
 def analyse(
@@ -242,11 +235,10 @@ def _mean(workloads: Sequence[LogsByRound]) -> Mean:
     present = [pairs for pairs in workloads if pairs]
     if not present:
         return Mean(None, None, None, 0, len(workloads))
-    centre = sum(sum(pairs.values()) / len(pairs) for pairs in present) / len(present)
-    complete = sorted(set.intersection(*(set(pairs) for pairs in present)))
+    centre = np.mean([np.mean(list(pairs.values())) for pairs in present])
+    complete = fits.table_of(present).mean(axis=1)
     low = high = None
     if len(complete) > 1:
-        means = [sum(pairs[number] for pairs in present) / len(present) for number in complete]
-        estimate = stats.estimate_ratio(means)
+        estimate = stats.estimate_ratio(complete)
         low, high = estimate.low, estimate.high
     return Mean(math.exp(centre), low, high, len(present), len(workloads))

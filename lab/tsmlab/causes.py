@@ -23,19 +23,16 @@ Observer = Callable[[RunRequest, Path], tuple[dict[str, float], list[str]]]
 
 
 def timeout_seconds(wall_seconds: float) -> float:
-    """The limit of a counted run, from the time of a plain one."""
     return max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * wall_seconds)
 
 
-def count(
-    request: RunRequest, point: int, folder: Path, observers: Sequence[Observer] | None = None
-) -> Causes:
+def count(request: RunRequest, point: int, observers: Sequence[Observer] | None = None) -> Causes:
     """All counts of an allocator at a point; if two tools count the same thing, the later one
     wins."""
     counts: dict[str, float] = {}
     notes: list[str] = []
     for observer in OBSERVERS if observers is None else observers:
-        with tempfile.TemporaryDirectory(dir=folder) as own:
+        with tempfile.TemporaryDirectory(prefix="tsmalloc-causes-") as own:
             try:
                 found, note = observer(request, Path(own))
             except UserError as error:
@@ -52,7 +49,6 @@ def inside(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[st
 
 
 def system_calls(request: RunRequest, folder: Path) -> tuple[dict[str, float], list[str]]:
-    """The system calls with which an allocator waits and gets memory, if strace is installed."""
     ended, counts = strace.count(request, folder)
     _require_success(ended, "strace")
     return counts, []

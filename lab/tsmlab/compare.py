@@ -7,6 +7,7 @@ everything measured until then.
 """
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tsmlab.analysis import Question, analyse, at_points, comparison_of, count_u
 from tsmlab.definition import AnalysisRequest
 from tsmlab.errors import UserError
 from tsmlab.findings import find
-from tsmlab.fleet import Fleet, WorkerPool, machine_of
+from tsmlab.fleet import Fleet, WorkerPool, kinds_of, machine_of
 from tsmlab.journal import Memo
 from tsmlab.measuring import Executor
 from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, MetricSpec
@@ -74,11 +75,11 @@ class Options:
     unfit_warnings: codes of warnings that do not apply here. print_preflight: whether to report
     findings from before the rounds. parameters: of a sweep; a round runs every allocator at every
     point. series_points: how many points to keep of each run's memory curve. ask_order: whether the
-    results say which allocator is best at which point. entries: what runs where, unless every
-    allocator runs everywhere. by_point: nothing is compared between points, so each has a block of
-    its own in a round, and a point where the reference fails does not affect the others. warm:
-    touches memory before the rounds. one_kind: a cluster must have machines of one kind.
-    result_warnings: warnings known beforehand."""
+    results say which allocator is best at which point. by_point: nothing is compared between
+    points, or with the reference alone, so each has a block of its own in a round, and a point
+    where the reference fails does not affect the others. warm: touches memory before the rounds.
+    one_kind: a cluster must have machines of one kind. result_warnings: warnings known
+    beforehand."""
 
     program: Program
     allocators: tuple[Allocator, ...]
@@ -99,7 +100,6 @@ class Options:
     parameters: tuple[Parameter, ...] = ()
     series_points: int = SERIES_POINTS
     ask_order: bool = False
-    entries: tuple[Entry, ...] = ()
     by_point: bool = False
     timeout_factor: float = TIMEOUT_FACTOR
     min_timeout_seconds: float = MIN_TIMEOUT_SECONDS
@@ -151,14 +151,12 @@ class _Session:
         self._output = OutputCheck(self.options.reference.name, self.options.check_output)
         self._units = UnitCheck()
         self._points = points_of(self.options.parameters)
-        self._entries: Sequence[Entry] = self.options.entries or entries_for(
-            self.options.allocators, self.options.reference, self._points
-        )
+        control = None if self.options.by_point else self.options.reference
+        self._entries = entries_for(self.options.allocators, control, self._points)
         self._probes: list[Sample] = []
         self._counted: _Counted | None = None
         self._findings: dict[str, doctor.Finding] = {}
         self._timeout_seconds = self.options.timeout_seconds
-        self._worker_pool: WorkerPool | None = None
 
     def run(self) -> Outcome[Comparison]:
         if self.options.consult_doctor:
@@ -173,21 +171,20 @@ class _Session:
                 self.options.series_points,
                 self._points,
             )
-            if self.fleet is not None:
-                self._worker_pool = WorkerPool(self.fleet, trial, self.memo)
-            self._try_reference(trial)
+            scheduler = self._scheduler(trial)
+            self._try_reference(trial, scheduler)
             if self.options.consult_doctor:
                 self._counted = self.memo.once("counted calls", _Counted, self._count)
             self._warm_memory()
             if self.options.print_preflight:
                 self._note_preflight()
-            return self._measure(trial)
+            return self._measure(scheduler)
 
     @property
     def _first_program(self) -> Program:
         return self.options.program.at(self._points[0], self.options.reference.name)
 
-    def _try_reference(self, trial: Trial) -> None:
+    def _try_reference(self, trial: Trial, scheduler: Scheduler) -> None:
         """Runs the reference once at each point, which must succeed, except if points are judged
         one by one. The longest time determines when a run counts as hung."""
         options, reference = self.options, self.options.reference
@@ -196,14 +193,7 @@ class _Session:
         self.reporter.round_started("probe", 1, len(self._points))
         for index, point in enumerate(self._points):
             entry = Entry(reference, 0, index, describe(point))
-            slot = Slot(entry, "probe", 0, index + 1, 0)
-            self.reporter.run_started(slot)
-            probe = (
-                trial.run(slot)
-                if self._worker_pool is None
-                else self._worker_pool.samples([slot])[0]
-            )
-            self.reporter.run_finished(probe)
+            (probe,) = scheduler.made([Slot(entry, "probe", 0, index + 1, 0)])
             if probe.failure and not options.by_point:
                 raise _reference_failed(probe, options, entry.where)
             if options.consult_doctor and (left := probe.measurement.get("left_behind")):
@@ -240,16 +230,13 @@ class _Session:
                 stdin=program.stdin,
             )
         self._check_diagnosis(diagnosis)
-        calls: dict[str, int] = {}
-        for counts in (each for proof in diagnosis.proofs for each in proof.processes):
-            name = Path(counts.program).name
-            calls[name] = calls.get(name, 0) + counts.calls
-        served = [proof.non_libc_providers for proof in diagnosis.proofs]
-        return _Counted(
-            sum(calls.values()),
-            sorted(calls, key=lambda name: -calls[name]),
-            served[0] if served else {},
-        )
+        calls: Counter[str] = Counter()
+        served: dict[str, str] = {}
+        for proof in diagnosis.proofs:
+            served = proof.non_libc_providers
+            for counts in proof.processes:
+                calls[Path(counts.program).name] += counts.calls
+        return _Counted(calls.total(), [name for name, _ in calls.most_common()], served)
 
     def _note_preflight(self) -> None:
         calls = "" if self._counted is None else f", {counted(self._counted.calls, 'call')}"
@@ -262,9 +249,9 @@ class _Session:
             f"runs longer than {quantity(self._timeout_seconds or 0.0, 'seconds')} count as hung"
         )
 
-    def _measure(self, trial: Trial) -> Outcome[Comparison]:
+    def _scheduler(self, trial: Trial) -> Scheduler:
         options = self.options
-        scheduler = Scheduler(
+        return Scheduler(
             entries=self._entries,
             reference=None if options.by_point else options.reference.name,
             seed=options.seed,
@@ -274,9 +261,12 @@ class _Session:
             memo=self.memo,
             observer=self.reporter,
             vary_layout=options.vary_layout,
-            worker_pool=self._worker_pool,
+            worker_pool=WorkerPool(self.fleet, trial, self.memo) if self.fleet else None,
             by_point=options.by_point,
         )
+
+    def _measure(self, scheduler: Scheduler) -> Outcome[Comparison]:
+        options = self.options
         try:
             round_seconds = scheduler.warm_up(options.warmup_rounds)
             self._announce(round_seconds)
@@ -335,7 +325,7 @@ class _Session:
             output_comparable=self._output.comparable,
             intercepted_calls=self._counted.calls if self._counted else None,
             served_by=self._counted.served_by if self._counted else {},
-            kinds=[] if self._worker_pool is None else self._worker_pool.kinds(samples, question),
+            kinds=kinds_of(samples, question),
             parameters=list(options.parameters),
             points=list(map(SweepPoint, self._points, parts)) if parts else [],
         )

@@ -29,11 +29,6 @@ def has_counted(allocator: Allocator) -> Path | None:
     return paths.preloadable(library) if library.is_file() else None
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """The variables with which a program under an instrumented library reports into this folder."""
-    return {VARIABLE: str(folder.absolute())}
-
-
 def read(folder: Path) -> dict[str, float]:
     """The counts by name, summed over all processes that reported into a folder. Raises UserError
     if a file is damaged or there is none."""
@@ -63,7 +58,7 @@ def counted_run(
     counted = replace(
         request,
         allocator=replace(request.allocator, path=library),
-        env={**request.env, **environment(folder)},
+        env={**request.env, VARIABLE: str(folder.absolute())},
     )
     measurement = (executor or MeasureExecutor()).run(counted)
     if measurement.failed:

@@ -57,7 +57,6 @@ class Counters:
 
     @property
     def note(self) -> str | None:
-        """The tools that are missing, and how to install them."""
         tools = {"valgrind": self.valgrind, "strace": self.strace}
         missing = [tool for tool, works in tools.items() if not works]
         if not missing:

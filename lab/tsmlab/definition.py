@@ -1,4 +1,6 @@
-"""An experiment as defined in its file: a sweep with a question. experiments.py reads the file."""
+"""An experiment as defined in its file: a sweep with a question. experiments.py reads the file;
+docs/formats/experiment.md describes the fields.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,10 +16,6 @@ CausesAt = Literal["all", "ends", "none"]
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """One question about the numbers. at: parameter values that restrict it to some points;
-    allocators: names and globs, [] for all; options: specific to the kind, listed in
-    docs/formats/experiment.md."""
-
     kind: Kind
     metric: str
     parameter: str | None
@@ -40,10 +38,6 @@ class Reported:
 
 @dataclass(frozen=True)
 class Definition:
-    """optional: metrics that a run need not print. causes: at which points to count calls, blocks
-    and waits: all, the first and the last, or none. run_seconds: about how long a run takes, for
-    --dry-run."""
-
     name: str
     title: str
     question: str
@@ -71,6 +65,5 @@ class Definition:
 
     @property
     def printed_perhaps(self) -> tuple[str, ...]:
-        """Numbers that are taken if the program prints them."""
         also = () if LIVE_BYTES in self.printed else (LIVE_BYTES,)
         return tuple(dict.fromkeys((*self.optional, *also)))

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,6 @@ from tsmlab.measuring import Measurement, RunRequest
 from tsmlab.programs import CannotStart, Resolved, resolve
 from tsmlab.tracker import Tracked
 
-# --- the proof ------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Proof:
@@ -34,7 +32,6 @@ class Proof:
 
     @property
     def calls(self) -> int:
-        """All calls that allocated or freed memory, in all processes."""
         return sum(counts.calls for counts in self.processes)
 
     @property
@@ -85,13 +82,14 @@ START_FAILURES = {
     "not-found": 127,
     **dict.fromkeys(("not-elf", "loader-missing"), EXIT_CANNOT_EXECUTE),
 }
+# The kernel's names of machines, by pyelftools' names.
+MACHINES = {"x64": "x86_64", "x86": "i686", "AArch64": "aarch64", "RISC-V": "riscv64"}
+MACHINES |= {"64-bit PowerPC": "ppc64le", "IBM S/390": "s390x", "ARM": "armv7l"}
 STATIC_REMEDY = "Link it dynamically (without -static), or link the allocator into it."
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding: severity, a code for scripts, a description, and a remedy."""
-
     severity: Severity
     code: str
     message: str
@@ -151,14 +149,17 @@ def diagnose(
 
     Runs nothing if the file alone shows that it would be in vain.
     """
-    environment = os.environ
     try:
-        resolved = resolve(command, environment)
+        resolved = resolve(command, os.environ)
     except CannotStart as error:
         finding = fatal(error.code, error.message, error.remedy)
         return Diagnosis(tuple(command), None, (finding,))
-    findings = [*_chain_findings(resolved), *_program_findings(resolved.program, environment)]
-    findings += _environment_findings(environment)
+    findings = []
+    if resolved.scripts:
+        chain = " -> ".join(map(str, resolved.chain))
+        used = f"a script; the allocator is used by its interpreter: {chain}"
+        findings.append(Finding("note", "script", used))
+    findings += [*_program_findings(resolved.program), *_environment_findings()]
     diagnosis = Diagnosis(tuple(command), resolved, tuple(findings))
     if not diagnosis.preloadable:
         return diagnosis
@@ -172,19 +173,11 @@ def diagnose(
         findings += _proof_findings(proof)
     # A program may start others, as a shell script that starts Python does.
     for name in sorted({Path(p.program).name for proof in proofs for p in proof.processes}):
-        findings += (f for f in _known_runtimes(name, "", environment) if f not in findings)
+        findings += (f for f in _known_runtimes(name, "") if f not in findings)
     return Diagnosis(tuple(command), resolved, tuple(findings), tuple(proofs))
 
 
-def _chain_findings(resolved: Resolved) -> Iterator[Finding]:
-    if resolved.scripts:
-        chain = " -> ".join(map(str, resolved.chain))
-        yield Finding(
-            "note", "script", f"a script; the allocator is used by its interpreter: {chain}"
-        )
-
-
-def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator[Finding]:
+def _program_findings(program: Path) -> Iterator[Finding]:
     try:
         facts = read_facts(program)
     except NotElf as error:
@@ -207,14 +200,26 @@ def _program_findings(program: Path, environment: Mapping[str, str]) -> Iterator
     if any(finding.severity == "fatal" for finding in loader):
         return  # the contents (a static program has libc's malloc) no longer matter
     yield from _heap_findings(program, facts)
-    yield from _capacity_findings(program, facts)
-    yield from _runtime_findings(program, facts, environment)
+    if "malloc_usable_size" in facts.imported:
+        yield warning(
+            "usable-size",
+            f"{program.name} calls malloc_usable_size: if it then writes past the size it "
+            "requested, its behaviour depends on the allocator, and _FORTIFY_SOURCE=3 aborts it.",
+            "Request malloc_good_size bytes, or claim the extra space with realloc.",
+        )
+    if facts.go and facts.interpreter is not None:
+        yield warning(
+            "go",
+            f"{program.name} is a Go program: only its C parts (cgo) call malloc.",
+            "Go cannot use another allocator for its own objects.",
+        )
+    yield from _known_runtimes(program.name, " ".join(facts.needed))
 
 
 def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
     """Whether a dynamic loader for this kind of machine will see LD_PRELOAD."""
     own_bits = 64 if platform.architecture()[0] == "64bit" else 32
-    if facts.bits != own_bits or not _is_own_machine(facts.machine):
+    if facts.bits != own_bits or MACHINES.get(facts.machine, facts.machine) != platform.machine():
         yield fatal(
             "architecture",
             f"{program.name} is a {facts.bits}-bit {facts.machine} program; the allocators here "
@@ -252,13 +257,6 @@ def _loader_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
         yield Finding("ok", "dynamic", f"{program.name} is a dynamic {facts.bits}-bit program")
 
 
-def _is_own_machine(machine: str) -> bool:
-    # pyelftools' names on the left, the kernel's on the right.
-    names = {"x64": "x86_64", "x86": "i686", "AArch64": "aarch64", "RISC-V": "riscv64"}
-    names |= {"64-bit PowerPC": "ppc64le", "IBM S/390": "s390x", "ARM": "armv7l"}
-    return names.get(machine, machine) == platform.machine()
-
-
 def _privilege_findings(program: Path) -> Iterator[Finding]:
     """Programs that gain privileges at start run in secure mode, which ignores LD_PRELOAD."""
     status = program.stat()
@@ -289,7 +287,6 @@ def _has_capabilities(program: Path) -> bool:
 
 
 def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
-    """Allocators and sanitizers that are already linked in."""
     libraries = " ".join(facts.needed)
     sanitizers = facts.sanitizers or tuple(re.findall(r"lib(?:clang_rt\.)?([atml]san)", libraries))
     if sanitizers:
@@ -321,18 +318,6 @@ def _heap_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
             f"{program.name} is linked with {library}: without a preload it uses that one, so "
             "the row `glibc` does not measure glibc.",
             "A preloaded allocator takes precedence over it.",
-        )
-
-
-def _capacity_findings(program: Path, facts: ElfFacts) -> Iterator[Finding]:
-    """Programs that may write past the end of their requested size, so allocators make a
-    difference."""
-    if "malloc_usable_size" in facts.imported:
-        yield warning(
-            "usable-size",
-            f"{program.name} calls malloc_usable_size: if it then writes past the size it "
-            "requested, its behaviour depends on the allocator, and _FORTIFY_SOURCE=3 aborts it.",
-            "Request malloc_good_size bytes, or claim the extra space with realloc.",
         )
 
 
@@ -397,32 +382,18 @@ RUNTIMES = (
 )
 
 
-def _runtime_findings(
-    program: Path, facts: ElfFacts, environment: Mapping[str, str]
-) -> Iterator[Finding]:
+def _known_runtimes(name: str, libraries: str) -> Iterator[Finding]:
     """Heaps of language runtimes: the preload works, but not for all of their memory."""
-    if facts.go and facts.interpreter is not None:
-        yield warning(
-            "go",
-            f"{program.name} is a Go program: only its C parts (cgo) call malloc.",
-            "Go cannot use another allocator for its own objects.",
-        )
-    yield from _known_runtimes(program.name, " ".join(facts.needed), environment)
-
-
-def _known_runtimes(name: str, libraries: str, environment: Mapping[str, str]) -> Iterator[Finding]:
     for runtime in RUNTIMES:
         fits = re.fullmatch(runtime.programs, name) or re.search(runtime.libraries, libraries)
-        cured = runtime.cured_by is not None and (
-            environment.get(runtime.cured_by[0]) == runtime.cured_by[1]
-        )
+        cured = runtime.cured_by is not None and runtime.cured_by in os.environ.items()
         if fits and not cured:
             yield Finding("note", runtime.code, runtime.message, runtime.remedy)
 
 
-def _environment_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+def _environment_findings() -> Iterator[Finding]:
     """Preloads that were set before ours."""
-    if preloaded := environment.get("LD_PRELOAD", "").strip():
+    if preloaded := os.environ.get("LD_PRELOAD", "").strip():
         yield warning(
             "already-preloaded",
             f"LD_PRELOAD is already set: {preloaded}. It is kept, after the allocator.",

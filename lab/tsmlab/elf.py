@@ -70,7 +70,6 @@ class ElfFacts:
 
     @property
     def sanitizers(self) -> tuple[str, ...]:
-        """Sanitizers in the file, with the runtime linked in or as a library."""
         return _holders(SANITIZER_SYMBOLS, self.defined)
 
 

@@ -3,13 +3,11 @@
 Any error in a file is reported before measuring, with the file, the key and the remedy.
 """
 
-import difflib
 import fnmatch
 import hashlib
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +27,6 @@ from tsmlab import (
     warnings,
 )
 from tsmlab.allocators import Allocator
-from tsmlab.analysis import measured_cells
 from tsmlab.causes import Observer
 from tsmlab.definition import AnalysisRequest, CausesAt, Definition, Kind, Reported
 from tsmlab.errors import UserError
@@ -55,12 +52,8 @@ DEFAULT_RUN_SECONDS = 1.0
 DEFAULT_ALLOCATORS = ["tsmalloc", "system"]
 # A time budget reduces the rounds to no fewer than this: fewer are almost meaningless.
 MIN_ROUNDS_EXPERIMENT = 3
-# The overhead of a run.
-OVERHEAD_SECONDS = 0.05
 # How much slower an instrumented run is, for all tools together.
 WATCHED_FACTOR = 9.0
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 def default_folder() -> Path:
@@ -97,31 +90,25 @@ def select(chosen: Sequence[str], definitions: Sequence[Definition]) -> list[Def
 def program_path(definition: Definition) -> Path:
     """The file to run: with a slash a path from the experiment's folder, otherwise a program of the
     build or in PATH. Raises UserError if there is none."""
-    program = definition.program
+    file, program = definition.file, definition.program
     if "/" in program:
-        found = (Path(definition.file).parent / Path(program).expanduser()).absolute()
-        if _executable(found):
-            return found
-        raise UserError(
-            f"{definition.file}: the program {found} does not exist or is not executable.",
+        own = (Path(file).parent / Path(program).expanduser()).absolute()
+        places = [str(own)]
+        error = UserError(
+            f"{file}: the program {own} does not exist or is not executable.",
             "Build it, correct `program`, or make it executable: chmod +x",
         )
-    built = paths.build_dir() / "bin" / program
-    if _executable(built):
-        return built
-    if installed := shutil.which(program):
-        return Path(installed).absolute()
-    raise UserError(
-        f"{definition.file}: the program {program} is neither built ({built}) nor on PATH.",
-        f"For one of tsmalloc's own: {paths.remedy()}",
-    )
-
-
-def _executable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
-
-
-# --- reading one file -----------------------------------------------------------------------------
+    else:
+        built = paths.build_dir() / "bin" / program
+        places = [str(built), program]
+        error = UserError(
+            f"{file}: the program {program} is neither built ({built}) nor on PATH.",
+            f"For one of tsmalloc's own: {paths.remedy()}",
+        )
+    found = next(filter(None, map(shutil.which, places)), None)
+    if found is None:
+        raise error
+    return Path(found).absolute()
 
 
 KEYS = (
@@ -140,17 +127,14 @@ def _definition(file: Path, sha256: str, document: dict[str, Any]) -> Definition
     parameters = table.parts("parameter", _parameter, "name", "title", "values")
     own = table.parts("metric", _metric, "name", "title", "unit", "higher_is_better", "optional")
     metrics = [spec for spec, _ in own]
-    for what, found in (
-        ("parameter", [p.name for p in parameters]),
-        ("metric", [m.key for m in metrics]),
-    ):
-        if doubled := [name for name in found if found.count(name) > 1]:
-            raise table.error(f"two {what}s are called {doubled[0]}", "Rename one of them.")
+    names = [p.name for p in parameters]
+    table.check_distinct("parameter", names)
+    table.check_distinct("metric", [m.key for m in metrics])
     arguments = table.texts("arguments", [])
-    _check_placeholders(table, arguments, [p.name for p in parameters])
-    analyses = table.parts(
-        "analysis", partial(_analysis_request, parameters, metrics), "kind", "metric", "parameter"
-    )
+    _check_placeholders(table, arguments, names)
+    own_options = {key for rules in OPTIONS.values() for key in rules}
+    request = partial(_analysis_request, parameters, metrics)
+    analyses = table.parts("analysis", request, *ASKED, *sorted(own_options))
     asked, declared = ({each.metric for each in analyses}, {m.key for m in metrics})
     derived = [PEAK_SPEC] if PEAK_OVER_LIVE in asked - declared else []
     return Definition(
@@ -228,8 +212,7 @@ def _check_placeholders(table: Table, arguments: Sequence[str], parameters: Sequ
     the swept value would not reach the program."""
     used = sweep.used_in(arguments)
     for name in sorted(used - {ALLOCATOR, *parameters}):
-        near = difflib.get_close_matches(name, parameters, n=1)
-        guess = f"Did you mean {{{near[0]}}}? " if near else ""
+        guess = toml_tables.guess(f"{{{name}}}", [f"{{{known}}}" for known in parameters])
         raise table.error(
             f"arguments has {{{name}}}, which is not a parameter",
             f"{guess}Add a [[parameter]] of that name, or write {{{{{name}}}}} for the literal "
@@ -250,6 +233,11 @@ Rule = tuple[Callable[[Any], bool], str]
 POSITIVE: Rule = (lambda value: is_number(value) and value > 0, "a number above 0")
 TEXT: Rule = (is_text, "a string")
 TEXTS: Rule = (is_names, "a list of strings")
+NAMES: tuple[str, list[str]] = ("a list of names and globs", [])
+
+
+# The keys of every question.
+ASKED = ("kind", "metric", "parameter", "at", "allocators")
 
 
 def _one_of(*choices: str) -> Rule:
@@ -271,47 +259,33 @@ OPTIONS: Mapping[Kind, Mapping[str, Rule]] = {
 def _analysis_request(
     parameters: Sequence[Parameter], metrics: Sequence[MetricSpec], table: Table
 ) -> AnalysisRequest:
-    kind, options = table.choice("kind", Kind), table.rest()
+    kind = table.choice("kind", Kind)
+    rules = OPTIONS[kind]
+    table.check_keys([*ASKED, *rules])
     metric = table.text("metric", metrics[0].key if metrics else TIME)
     metric = ALIASES.get(metric, metric)
     keys = list(dict.fromkeys([*(m.key for m in metrics), *(m.key for m in OURS), *ALIASES]))
     if metric not in keys:
         guess = toml_tables.guess(metric, keys)
         raise table.error(f"unknown metric {metric!r}", f"{guess}Metrics: {', '.join(keys)}.")
-    at, allocators = options.pop("at", {}), options.pop("allocators", [])
-    if allocators != [] and not is_names(allocators):
-        raise table.error(f"allocators is {allocators!r}", "It must be a list of names and globs.")
+    at = table.value("at", lambda v: isinstance(v, dict), "{parameter = value}", {})
     _check_place(table, at, parameters)
-    _check_options(table, kind, options)
+    options = {key: table.value(key, *rule) for key, rule in rules.items() if key in table}
+    if kind == "pair" and not {"first", "second"} <= set(options):
+        raise table.error("a pair needs both first and second", "Name two allocators.")
+    if options.get("law") == "amdahl" and (others := sorted(set(options) - {"law"})):
+        raise table.error(f"Amdahl's law has no option {others[0]}", "It takes none.")
     return AnalysisRequest(
         kind=kind,
         metric=metric,
         parameter=table.optional("parameter", [p.name for p in parameters], "parameter"),
         at=dict(at),
-        allocators=allocators,
+        allocators=table.value("allocators", lambda v: v == [] or is_names(v), *NAMES),
         options=options,
     )
 
 
-def _check_options(table: Table, kind: Kind, options: Mapping[str, Any]) -> None:
-    rules = OPTIONS[kind]
-    for key, value in options.items():
-        if key not in rules:
-            there_are = ", ".join(sorted([*rules, "allocators", "at", "metric", "parameter"]))
-            guess = toml_tables.guess(key, list(rules))
-            raise table.error(f"unknown key {key!r}", f"{guess}Options: {there_are}.")
-        if not rules[key][0](value):
-            raise table.error(f"{key} is {value!r}", f"It must be {rules[key][1]}.")
-    if kind == "pair" and not {"first", "second"} <= set(options):
-        raise table.error("a pair needs both first and second", "Name two allocators.")
-    if options.get("law") == "amdahl" and (others := sorted(set(options) - {"law"})):
-        raise table.error(f"Amdahl's law has no option {others[0]}", "It takes none.")
-
-
-def _check_place(table: Table, at: Any, parameters: Sequence[Parameter]) -> None:
-    """Checks that the points that a question is restricted to exist."""
-    if not isinstance(at, dict):
-        raise table.error(f"at is {at!r}", "Write it as {parameter = value}.")
+def _check_place(table: Table, at: Mapping[str, Any], parameters: Sequence[Parameter]) -> None:
     values = {parameter.name: parameter.values for parameter in parameters}
     for name, value in at.items():
         if name not in values:
@@ -355,7 +329,6 @@ class Plan:
 
     @property
     def rounds_seconds(self) -> float:
-        """About how long the rounds take, according to the file."""
         return self.rounds * self.runs_a_round * self._run_seconds
 
     @property
@@ -365,7 +338,7 @@ class Plan:
 
     @property
     def _run_seconds(self) -> float:
-        return self.definition.run_seconds + OVERHEAD_SECONDS
+        return self.definition.run_seconds + compare.OVERHEAD_SECONDS
 
 
 def plan(
@@ -430,7 +403,6 @@ class Options:
 
     @property
     def files(self) -> list[Path]:
-        """All files that take part, except the allocators."""
         return [*(Path(p.definition.file) for p in self.plans), *(p.program for p in self.plans)]
 
 
@@ -451,10 +423,7 @@ def run(
     machines are of one kind. Causes are counted on this machine.
 
     Raises UserError and KeyboardInterrupt only if nothing has been measured yet."""
-    with tempfile.TemporaryDirectory(prefix="tsmalloc-experiment-") as folder:
-        return _Session(
-            options, executor, reporter, memo, fleet, observers, warm, Path(folder)
-        ).run()
+    return _Session(options, executor, reporter, memo, fleet, observers, warm).run()
 
 
 @dataclass
@@ -466,7 +435,6 @@ class _Session:
     fleet: Fleet | None
     observers: Sequence[Observer] | None
     warm: Callable[[int], int]
-    folder: Path
 
     def __post_init__(self) -> None:
         self._start = self.memo.clock()
@@ -567,20 +535,14 @@ class _Session:
             min_is_firm=True,
         )
 
-    # --- causes -----------------------------------------------------------------------------------
-
     def _causes(self, each: Plan, found: Comparison, memo: Memo) -> Iterator[Causes]:
         """At the requested points, for each allocator with a successful run there."""
-        walls = {
-            cell: max(sample.values.get(TIME, 0.0) for sample in usable)
-            for cell, samples in measured_cells(found.samples).items()
-            if (usable := [sample for sample in samples if not sample.failure])
-        }
         cells = [
-            (point, allocator, walls[point, allocator.name])
+            (point, allocator, row.metrics[TIME].maximum)
             for point in each.causes_points
             for allocator in each.allocators
-            if (point, allocator.name) in walls
+            for row in found.parts[point][1].rows
+            if row.allocator == allocator.name and TIME in row.metrics
         ]
         for done, (point, allocator, seconds) in enumerate(cells):
             what = f"counting causes of {each.definition.name}"
@@ -592,14 +554,13 @@ class _Session:
             )
 
     def _count(self, each: Plan, point: int, allocator: Allocator, seconds: float) -> Causes:
-        values = each.points[point]
+        values, nowhere = each.points[point], Path(os.devnull)
         command = (str(each.program), *each.definition.arguments)
         request = RunRequest(
-            command=Program(command, Path(os.devnull)).at(values, allocator.name).command,
+            command=Program(command, nowhere).at(values, allocator.name).command,
             allocator=at_point(allocator, values),
-            stdin=Path(os.devnull),
-            stdout=Path(os.devnull),
-            stderr=Path(os.devnull),
+            stdout=nowhere,
+            stderr=nowhere,
             timeout_seconds=causes.timeout_seconds(seconds),
         )
-        return causes.count(request, point, self.folder, self.observers)
+        return causes.count(request, point, self.observers)

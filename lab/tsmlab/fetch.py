@@ -133,9 +133,6 @@ def _fetch(peer: Peer, wanted: str, work: Path, log: Log) -> tuple[Manifest, Pat
     return manifest, final / library
 
 
-# --- the sources ----------------------------------------------------------------------------------
-
-
 def _download(peer: Peer, wanted: str, project: Path) -> Crate:
     """Downloads with `cargo vendor` for a package that depends only on the crate."""
     (project / "src").mkdir(parents=True)
@@ -177,9 +174,6 @@ def _download(peer: Peer, wanted: str, project: Path) -> Crate:
     return Crate(folder, version, sha256)
 
 
-# --- the library ----------------------------------------------------------------------------------
-
-
 def _build(peer: Peer, crate: Crate, folder: Path) -> Path:
     folder.mkdir()
     log = fetched.cache_dir() / f"{peer.name}.log"
@@ -219,9 +213,6 @@ def _prove(allocator: Allocator) -> None:
             f"{allocator.name} was built, but cannot be preloaded: {others or how}.",
             "Try another version of the crate: --version",
         )
-
-
-# --- small things ---------------------------------------------------------------------------------
 
 
 def _check_tools(*tools: str) -> None:

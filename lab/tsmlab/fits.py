@@ -48,9 +48,9 @@ def mean_estimate(values: Sequence[float] | Vector) -> Estimate:
 # The search range for log g: from far below perfect scaling to 50 times slower than one thread.
 LOWEST_BELOW_PERFECT = 3.0
 HIGHEST = 4.0
+# Each grid spans two steps of the one before, so that the last one's step is below 1e-9.
 GRID = 64
-GOLDEN_STEPS = 48
-GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+GRIDS = 7
 # A law with less error than this describes the curve well enough.
 LAW_MARGIN = 0.05
 
@@ -103,7 +103,7 @@ def _serial_of(share: Vector | Table, largest: float) -> Table:
 
 
 def _log_shares(unit: Table, used: Vector, largest: float) -> Vector:
-    """The least-squares log g of each row: a grid search, then golden sections around its best."""
+    """The least-squares log g of each row, by ever finer grids around the best one."""
 
     def misfit(log_share: Table) -> Table:
         """Each row has its own candidates: rows by candidates."""
@@ -111,16 +111,13 @@ def _log_shares(unit: Table, used: Vector, largest: float) -> Vector:
         model = np.log(np.maximum(serial + (1.0 - serial) / used, 1e-300))
         return np.asarray(np.var(unit[:, None, :] - model, axis=-1))
 
-    bottom = -math.log(largest) - LOWEST_BELOW_PERFECT
-    grid = np.linspace(bottom, HIGHEST, GRID)
-    best = np.argmin(misfit(np.broadcast_to(grid, (len(unit), GRID))), axis=1)
-    step = (HIGHEST - bottom) / (GRID - 1)
-    low, high = grid[best] - step, grid[best] + step
-    for _ in range(GOLDEN_STEPS):
-        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-        values = misfit(np.stack([left, right], axis=1))
-        downhill = values[:, 0] > values[:, 1]
-        low, high = np.where(downhill, left, low), np.where(downhill, high, right)
+    rows = np.arange(len(unit))
+    low = np.full(len(unit), -math.log(largest) - LOWEST_BELOW_PERFECT)
+    high = np.full(len(unit), HIGHEST)
+    for _ in range(GRIDS):
+        grid = np.linspace(low, high, GRID, axis=1)
+        best, step = grid[rows, np.argmin(misfit(grid), axis=1)], (high - low) / (GRID - 1)
+        low, high = best - step, best + step
     return np.asarray((low + high) / 2.0)
 
 
@@ -181,30 +178,21 @@ def growth(xs: Sequence[float], logs: Table) -> Growth | None:
     if len(logs) == 0 or len(xs) < 2:
         return None
     x = np.log(np.asarray(xs, dtype=np.float64))
-    lines = [_line(x, row) for row in logs]
-    mean = logs.mean(axis=0)
-    slope, intercept = _line(x, mean)
-    a, b = _logarithm(x, mean)
+    slopes, intercepts = np.polyfit(x, logs.T, 1)
+    a, b = _logarithm(x, logs.mean(axis=0))
     log_better = None
     if len(xs) >= POINTS_FOR_MODELS:
         gains = [
             _squares(row, k * x + c) - _misfit_of_logarithm(x, row)
-            for (k, c), row in zip(lines, logs, strict=True)
+            for k, c, row in zip(slopes, intercepts, logs, strict=True)
         ]
         log_better = mean_estimate(np.maximum(gains, -1e12))
     return Growth(
-        mean_estimate([k for k, _ in lines]),
+        mean_estimate(slopes),
         log_better,
-        [float(v) for v in np.exp(np.minimum(intercept + slope * x, MAX_LOG))],
+        [float(v) for v in np.exp(np.minimum(intercepts.mean() + slopes.mean() * x, MAX_LOG))],
         [float(v) for v in np.clip(a + b * x, 0.0, 1e300)],
     )
-
-
-def _line(x: Vector, y: Vector) -> tuple[float, float]:
-    """Slope and intercept by least squares."""
-    spread = x - float(np.mean(x))
-    slope = float(spread @ y) / float(spread @ spread)
-    return slope, float(np.mean(y)) - slope * float(np.mean(x))
 
 
 def _logarithm(x: Vector, log_y: Vector) -> tuple[float, float]:

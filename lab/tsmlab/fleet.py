@@ -126,8 +126,12 @@ def _changed(files: tuple[tuple[str, str | None], ...]) -> list[str]:
     return journal.changed(dict(files))
 
 
-def examine(expected: Expected) -> tuple[str, str | None, Machine]:
-    return socket.gethostname(), difference(expected), here()
+# Host, difference, machine, processors.
+Examined = tuple[str, str | None, Machine, tuple[int, ...]]
+
+
+def examine(expected: Expected) -> Examined:
+    return socket.gethostname(), difference(expected), here(), usable_cpus()
 
 
 def dask_setup(_worker: Any) -> None:
@@ -190,14 +194,10 @@ class WorkerPool:
     def size(self) -> int:
         return self.fleet.size
 
-    def begin(self, slots: Sequence[Slot]) -> None:
-        self._begin(_key(slots), slots)
-
     def samples(self, slots: Sequence[Slot]) -> list[Sample]:
-        key = _key(slots)
         wanted = [(s.entry.point, s.entry.allocator.name, s.entry.replicate) for s in slots]
-        for name in (key, f"{key}, once more"):
-            made = self._wait(name, slots).samples
+        for again in ("", ", once more"):
+            made = self._wait(slots, again).samples
             found = {(s.point, s.allocator, s.replicate): s for s in made}
             if found.keys() >= set(wanted):
                 break
@@ -205,16 +205,8 @@ class WorkerPool:
             # round is repeated, because part of it might run on another machine.
         return [found[entry] for entry in wanted]
 
-    def kinds(self, samples: Sequence[Sample], question: Question) -> list[MachineKind]:
-        """The results of each kind of machine, from its own rounds."""
-        found = []
-        for name in dict.fromkeys(s.kind for s in samples if s.phase == "measured" and s.kind):
-            own = [sample for sample in samples if sample.kind == name]
-            workers = {sample.measurement[FLEET]["worker"] for sample in own}
-            found.append(MachineKind(name, len(workers), analyse(own, question)))
-        return found
-
-    def _begin(self, key: str, slots: Sequence[Slot]) -> None:
+    def begin(self, slots: Sequence[Slot], again: str = "") -> None:
+        key = f"{_key(slots)}{again}"
         if key in self._futures or key in self._done or self.memo.knows(key):
             return
         self._begun_at[key] = self.memo.clock() - self._start
@@ -228,11 +220,12 @@ class WorkerPool:
             )
         )
 
-    def _wait(self, key: str, slots: Sequence[Slot]) -> FinishedRound:
+    def _wait(self, slots: Sequence[Slot], again: str) -> FinishedRound:
         """Saves any round that finishes in the meantime."""
+        key = f"{_key(slots)}{again}"
         if key not in self._done and self.memo.knows(key):
-            self._done[key] = self.memo.once(key, FinishedRound, _unmade)
-        self._begin(key, slots)
+            self._done[key] = self.memo.once(key, FinishedRound, journal.unmade)
+        self.begin(slots, again)
         while key not in self._done:
             for ready in self.fleet.ready(self._futures):
                 begun, made = self._begun_at[ready], self.fleet.result(self._futures.pop(ready))
@@ -252,8 +245,13 @@ def _key(slots: Sequence[Slot]) -> str:
     return f"{slots[0].phase} {slots[0].round}{where}, in one piece"
 
 
-def _unmade() -> FinishedRound:
-    raise AssertionError("what the journal knows is not made again")
+def kinds_of(samples: Sequence[Sample], question: Question) -> list[MachineKind]:
+    found = []
+    for name in dict.fromkeys(s.kind for s in samples if s.phase == "measured" and s.kind):
+        own = [sample for sample in samples if sample.kind == name]
+        workers = {sample.measurement[FLEET]["worker"] for sample in own}
+        found.append(MachineKind(name, len(workers), analyse(own, question)))
+    return found
 
 
 @dataclass
@@ -432,7 +430,6 @@ def _examined(
     note: Callable[[str], None],
     environment: Mapping[str, str],
 ) -> Fleet:
-    """The fleet, if every worker is suitable."""
     workers: Mapping[str, Any] = client.scheduler_info(n_workers=-1)["workers"]
     if not workers:
         raise UserError(
@@ -447,23 +444,20 @@ def _examined(
             )
     expected = Expected(__version__, lab_digest(), str(Path.cwd()), journal.digests(files))
     try:
-        found: Mapping[str, tuple[str, str | None, Machine]] = client.run(
-            examine, expected, workers=list(workers)
-        )
-        cpus: Mapping[str, tuple[int, ...]] = client.run(usable_cpus, workers=list(workers))
+        found: Mapping[str, Examined] = client.run(examine, expected, workers=list(workers))
     except Exception as error:  # any error of the remote machine ends up here
         raise UserError(
             f"the workers do not have this version of tsmalloc: {type(error).__name__}: {error}.",
             _SAME_LAB,
         ) from error
-    for where, (host, problem, _) in found.items():
-        if problem is not None:
-            name = workers[where]["name"]
-            raise UserError(f"the worker {name} on {host} does not match: {problem}.", _SAME_LAB)
     hosts: dict[str, list[str]] = {}
-    for where, (host, _, _) in found.items():
-        hosts.setdefault(host, []).append(str(workers[where]["name"]))
-    kinds = {kind_of(described): described for _, _, described in found.values()}
+    for where, (host, problem, *_) in found.items():
+        name = str(workers[where]["name"])
+        if problem is not None:
+            raise UserError(f"the worker {name} on {host} does not match: {problem}.", _SAME_LAB)
+        hosts.setdefault(host, []).append(name)
+    kinds = {kind_of(described): described for _, _, described, _ in found.values()}
+    cpus = {where: own for where, (*_, own) in found.items()}
     note(
         f"cluster    {len(found)} workers on {len(hosts)} machines of {counted(len(kinds), 'kind')}"
         if len(hosts) > 1
@@ -478,7 +472,7 @@ def _examined(
         len(found),
         environment,
         list(kinds.values()),
-        list({host: where for where, (host, _, _) in found.items()}.values()),
+        list({host: where for where, (host, *_) in found.items()}.values()),
     )
 
 

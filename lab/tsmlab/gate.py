@@ -174,9 +174,6 @@ def _other_subject(before: Comparison, now: Comparison) -> list[ResultWarning]:
     ]
 
 
-# --- judging --------------------------------------------------------------------------------------
-
-
 def judge(
     ratio: RatioEstimate | None, limit: float | None, floor: float | None = None, limits: int = 1
 ) -> tuple[GateVerdict, int | None]:
@@ -270,9 +267,6 @@ def unpaired_rows(
         limit = options.limits.get(spec.key)
         found.append(_row(spec, limit, medians, ratio, len(options.limits)))
     return found
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 def read_baseline(path: Path) -> Comparison:

@@ -111,6 +111,11 @@ class Memo(Protocol):
         """Whether this was done in an earlier session."""
 
 
+def unmade() -> Any:
+    """For once(), with a key that the memo knows."""
+    raise AssertionError("what the journal knows is not made again")
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a study, with its own keys."""
@@ -254,7 +259,6 @@ class Journal:
         return kept
 
     def remove(self) -> None:
-        """Deletes the journal: there is nothing left to resume."""
         self.path.unlink(missing_ok=True)
 
     def _write(self, record: dict[str, Any]) -> None:
@@ -325,9 +329,6 @@ def _parse(path: Path, content: bytes) -> tuple[Header, list[Line], int]:
 
 def _damaged(path: Path, number: int, error: Exception) -> UserError:
     return UserError(f"{path}: line {number} is damaged: {error}.", BEGIN_ANEW)
-
-
-# --- whether files have changed -------------------------------------------------------------------
 
 
 def digests(files: Iterable[Path]) -> Digests:

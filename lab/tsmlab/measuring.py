@@ -76,7 +76,6 @@ class ExitReport:
 
     @property
     def failed(self) -> bool:
-        """True unless the program exited with status 0."""
         return self.interrupted or self.timed_out or self.exit_code != 0
 
     def failure_text(self) -> str:
@@ -88,10 +87,10 @@ class ExitReport:
         if self.timed_out:
             return f"timed out after {(self.timeout_ns or 0) / 1e9:g} s"
         if self.signal is not None:
-            return _signal_name(self.signal)
+            return status_text(-self.signal)
         if self.exit_code is None:
             return "could not be stopped"
-        return f"exit {self.exit_code}" if self.exit_code else "ok"
+        return status_text(self.exit_code) if self.exit_code else "ok"
 
 
 @dataclass(frozen=True)
@@ -182,11 +181,14 @@ def _not_of_one_version(problem: str) -> UserError:
     return UserError(problem, f"The tools and the lab must have the same version. {paths.remedy()}")
 
 
-def _signal_name(number: int) -> str:
+def status_text(status: int) -> str:
+    """How a process ended, from its status as subprocess has it: exit 1, SIGKILL."""
+    if status >= 0:
+        return f"exit {status}"
     try:
-        return signal.Signals(number).name
+        return signal.Signals(-status).name
     except ValueError:  # a real-time signal
-        return f"signal {number}"
+        return f"signal {-status}"
 
 
 class Executor(Protocol):
@@ -208,10 +210,9 @@ class NativeTool:
             status = self._wait(self._start([*own, *arguments]))
             text = answer.read()
         if status != 0:
-            how = f"exit {status}" if status > 0 else _signal_name(-status)
+            how = status_text(status)
             raise UserError(f"{self._tool} failed ({how}).", "Its output above says why.")
-        decoded = json.loads(text)
-        assert isinstance(decoded, dict)
+        decoded: dict[str, Any] = json.loads(text)
         return decoded
 
     def _start(self, arguments: list[str]) -> subprocess.Popen[bytes]:

@@ -29,6 +29,8 @@ CUSTOM = "custom"
 # A program may print the most bytes that it had requested and not yet freed. Then the peak is also
 # shown as a multiple of it.
 LIVE_BYTES = "live_bytes"
+# The time of a run, or its instructions, times its memory in MiB.
+COST = "cost"
 PEAK_OVER_LIVE = "peak_over_live"
 
 
@@ -77,8 +79,9 @@ _EXAMPLE = "For example: --metric 'requests/s=([0-9.]+) requests per second:high
 
 # Meanings of units after a number: 174us, 3.61ms, 45.9k, 1.5 GiB/s. Single letters are units only
 # directly after the number.
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
-_TOUCHING_SECONDS = {"m": 60.0, "h": 3600.0}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "msec": 1e-3}
+_SECONDS |= dict.fromkeys(("s", "sec", "secs"), 1.0)
+SECONDS = _SECONDS | {"m": 60.0, "h": 3600.0}
 _TOUCHING_COUNTS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 _BYTES = {
     "B": 1.0,
@@ -87,11 +90,17 @@ _BYTES = {
     **{f"{p}iB": 1024.0**n for n, p in enumerate("KMGT", start=1)},
 }
 _TOUCHING: Mapping[Unit, Mapping[str, float]] = {
-    "seconds": _SECONDS | _TOUCHING_SECONDS,
+    "seconds": SECONDS,
     "bytes": _BYTES,
     "count": _TOUCHING_COUNTS,
 }
 _APART: Mapping[Unit, Mapping[str, float]] = {"seconds": _SECONDS, "bytes": _BYTES}
+# What an option can say of a number without a unit.
+NAMED_UNITS: Mapping[str, tuple[Unit, float]] = {
+    "": ("number", 1.0),
+    "count": ("count", 1.0),
+    **{name: (unit, size) for unit, sizes in _APART.items() for name, size in sizes.items()},
+}
 _WITH_UNIT = re.compile(r"([+-]?[\d.,]+(?:[eE][+-]?\d+)?)([ \t]?)([A-Za-zµμ]+)")
 _UNIT_BEHIND = re.compile(r"[ \t]?[A-Za-zµμ]+")
 
@@ -99,16 +108,18 @@ _UNIT_BEHIND = re.compile(r"[ \t]?[A-Za-zµμ]+")
 @dataclass(frozen=True)
 class CustomMetric:
     """The user's own metric: the first group of the pattern's first match is the number. A unit in
-    the group or right after it counts, too."""
+    the group or right after it counts, too; default_unit: of a number without one."""
 
     name: str
     pattern: str
     higher_is_better: bool
     key: str = CUSTOM
+    default_unit: str = ""
 
     @property
     def spec(self) -> MetricSpec:
-        return MetricSpec(self.key, self.name, "number", True, self.higher_is_better)
+        unit, _ = NAMED_UNITS[self.default_unit]
+        return MetricSpec(self.key, self.name, unit, True, self.higher_is_better)
 
     def find(self, *texts: str) -> tuple[float, Unit] | None:
         """The number in the first text that matches, in seconds, bytes or ones, and the kind of its
@@ -117,7 +128,11 @@ class CustomMetric:
             match = re.search(self.pattern, text, re.MULTILINE)
             if match and match.group(1) is not None:
                 behind = _UNIT_BEHIND.match(text, match.end(1))
-                return _with_unit(match.group(1), behind[0] if behind else "")
+                found = _with_unit(match.group(1), behind[0] if behind else "")
+                if found and self.default_unit and found[1] in ("number", "count"):
+                    unit, size = NAMED_UNITS[self.default_unit]
+                    return found[0] * size, unit
+                return found
         return None
 
 

@@ -75,9 +75,10 @@ def find_program(name: str, search_path: str) -> Path:
     if not_executable is not None:
         check_executable(not_executable, name)
     remedy = "Install it, or give its path."
+    known = {e.name for f in search_path.split(os.pathsep) for e in _entries(Path(f or "."))}
     if _is_file(Path(name)):
         remedy = f"It is in this directory: write ./{name}"
-    elif near := difflib.get_close_matches(name, _program_names(search_path), n=1, cutoff=0.75):
+    elif near := difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75):
         remedy = f"Did you mean {near[0]}? {remedy}"
     raise CannotStart("not-found", f"{name}: command not found on PATH.", remedy)
 
@@ -151,11 +152,6 @@ def _env_words(arguments: str) -> Iterator[str]:
         text = word.removeprefix("-S").removeprefix("-vS").removeprefix("--split-string=")
         if text and not text.startswith("-") and "=" not in text:
             yield text
-
-
-def _program_names(search_path: str) -> list[str]:
-    folders = (Path(folder or ".") for folder in search_path.split(os.pathsep))
-    return sorted({entry.name for folder in folders for entry in _entries(folder)})
 
 
 def _is_file(path: Path) -> bool:

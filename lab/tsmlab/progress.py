@@ -18,7 +18,7 @@ PHASE_NAMES = {"probe": "trying", "warmup": "warm-up", "measured": "round"}
 
 
 class Reporter:
-    """Receives a study's progress (schedule.Observer), and how much is left; prints nothing."""
+    """Receives a study's progress (schedule.Scheduler), and how much is left; prints nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -14,14 +14,12 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tsmlab import paths
 from tsmlab.errors import UserError
 
 Record = TypeVar("Record")
-
-# --- JSON ----------------------------------------------------------------------------------------
 
 
 def to_json(record: Any) -> str:
@@ -184,9 +182,6 @@ def _expect(kind: type, value: Any) -> Any:
     return value
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes atomically: readers never see half a file, and on a full disk the old one stays.
 
@@ -207,21 +202,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
-class SavedRecord(Protocol):
-    """Results from the moment `created` (ISO 8601). subject: what was measured, for the file name.
-    interrupted: whether the user ended the measuring."""
-
-    @property
-    def created(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def interrupted(self) -> bool: ...
-
-
-def save(results: SavedRecord, folders: Iterable[Path] | None = None) -> Path:
-    """Saves results in the first folder that can be written, and returns the path, which includes
-    the process ID. Raises UserError if there is no such folder."""
+def save(results: Any, folders: Iterable[Path] | None = None) -> Path:
+    """Saves results, which have a moment `created` and a `subject`, in the first folder that can be
+    written, and returns the path. Raises UserError if there is no such folder."""
     text = to_json(results)
     name = f"{file_stem(results.created, results.subject)}.json"
 

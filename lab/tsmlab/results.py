@@ -60,8 +60,6 @@ class Outcome(Generic[T]):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run does not count. stderr_tail: the last lines of the program's stderr."""
-
     kind: FailureKind
     text: str
     stderr_tail: str = ""
@@ -69,9 +67,6 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sample:
-    """One run. replicate 1 is the reference's second run in a round (the A/A control). point: the
-    index of the point of the sweep, 0 where nothing is swept."""
-
     phase: Phase
     round: int
     position: int
@@ -117,8 +112,6 @@ class AllocatorInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options in effect. timeout_seconds is None only if no run was ever limited."""
-
     seed: int
     runs: int | None
     min_rounds: int
@@ -156,8 +149,6 @@ def ended(problem: BaseException, results: Callable[[Stop], T]) -> Outcome[T]:
 
 @dataclass(frozen=True)
 class MetricSummary:
-    """One metric of one allocator; the fields from `ratio` on only where it is judged."""
-
     runs: int
     median: float
     mad: float
@@ -173,8 +164,6 @@ class MetricSummary:
 
 @dataclass(frozen=True)
 class Row:
-    """One allocator's result. rank and pareto are set only if no run failed."""
-
     allocator: str
     attempts: int
     failures: int
@@ -187,9 +176,6 @@ class Row:
 
 @dataclass(frozen=True)
 class Leaders:
-    """The best by one metric, those shown equal to it, and those that are statistical ties so
-    far."""
-
     best: str
     equal: list[str]
     unresolved: list[str]
@@ -197,8 +183,6 @@ class Leaders:
 
 @dataclass(frozen=True)
 class ResultWarning:
-    """A warning: a symptom, its likely cause, and the option that helps."""
-
     code: str
     symptom: str
     cause: str
@@ -207,8 +191,6 @@ class ResultWarning:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything computed from the samples; rows are sorted best first, failed ones last."""
-
     primary_metric: str
     rounds: int
     noise_floors: dict[str, float | None]
@@ -219,9 +201,6 @@ class Analysis:
 
 @dataclass(frozen=True)
 class MachineKind:
-    """One of several kinds of machine in a cluster, and the results of its own rounds. name:
-    processor, cores and memory."""
-
     name: str
     workers: int
     analysis: Analysis
@@ -229,8 +208,6 @@ class MachineKind:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One point of a sweep: the value of each parameter, and the results of its own runs."""
-
     values: Point
     analysis: Analysis
 
@@ -246,9 +223,6 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Curve:
-    """A fitted law next to the measured points: pairs of parameter and metric. fixed: the values of
-    the other parameters."""
-
     allocator: str
     metric: str
     label: str
@@ -258,8 +232,6 @@ class Curve:
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer to one question. verdict: a few words; text: a sentence with its figures."""
-
     kind: Kind
     metric: str
     verdict: str
@@ -270,9 +242,6 @@ class Finding:
 
 @dataclass(frozen=True)
 class Causes:
-    """Counts from untimed runs of an allocator at a point, by name; docs/formats/experiment.md
-    lists the names. notes: why something was not counted."""
-
     point: int
     allocator: str
     counts: dict[str, float]
@@ -281,15 +250,6 @@ class Causes:
 
 @dataclass(frozen=True)
 class Comparison(Stopped):
-    """One comparison. machine: where it began; kinds: the machines of its rounds, in a cluster.
-    name: which of several parts of a study it is.
-
-    In a sweep, `points` has each point separately, and `analysis` is over all of them: its ratios
-    are geometric means over the points. experiment: the file that asked for it. served_by: programs
-    that the reference's own row does not cover, because another library provided their malloc, and
-    that library.
-    """
-
     created: str
     tsmalloc_version: str
     command: list[str]

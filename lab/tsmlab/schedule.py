@@ -6,18 +6,23 @@ round is a block of runs under similar conditions; and the stop rule is fixed be
 result is known.
 """
 
-import itertools
+from __future__ import annotations
+
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tsmlab.allocators import Allocator
 from tsmlab.journal import Memo
 from tsmlab.results import Failure, Phase, Sample, Settings, Stop
 from tsmlab.sweep import Point, describe
 from tsmlab.wording import rounds
+
+if TYPE_CHECKING:
+    from tsmlab.fleet import WorkerPool
+    from tsmlab.progress import Reporter
 
 MIN_ROUNDS = 5
 # Beyond this many rounds, a longer-running program is a cheaper way to an answer.
@@ -109,7 +114,7 @@ class StopRule:
     min_is_firm: bool = False
 
     @classmethod
-    def fixed_rounds(cls, count: int, time_budget_seconds: float | None) -> "StopRule":
+    def fixed_rounds(cls, count: int, time_budget_seconds: float | None) -> StopRule:
         """Exactly this many rounds, or as many as fit into the time."""
         if time_budget_seconds is None:
             return cls(runs=count)
@@ -186,13 +191,14 @@ def round_padding_bytes(seed: int, phase: Phase, number: int) -> int:
 
 
 def entries_for(
-    allocators: Sequence[Allocator], reference: Allocator, points: Sequence[Point] = ({},)
+    allocators: Sequence[Allocator], reference: Allocator | None, points: Sequence[Point] = ({},)
 ) -> list[Entry]:
-    """At each point, every allocator once, and the reference a second time."""
+    """At each point, every allocator once, and the reference, if there is one, a second time."""
+    runs = [*((a, 0) for a in allocators), *([(reference, 1)] if reference else [])]
     return [
         Entry(allocator, replicate, index, describe(point))
         for index, point in enumerate(points)
-        for allocator, replicate in (*((a, 0) for a in allocators), (reference, 1))
+        for allocator, replicate in runs
     ]
 
 
@@ -202,27 +208,6 @@ def has_given_up(samples: Sequence[Sample], allocator: str, point: int = 0) -> b
     own = [s for s in samples if s.allocator == allocator and s.point == point]
     last = own[-FAILURES_TO_GIVE_UP:]
     return len(last) == FAILURES_TO_GIVE_UP and all(s.failure for s in last)
-
-
-class Observer(Protocol):
-    def round_started(self, phase: Phase, number: int, runs: int) -> None: ...
-    def run_started(self, slot: Slot) -> None: ...
-    def run_finished(self, sample: Sample) -> None: ...
-    def note(self, text: str) -> None: ...
-
-
-class WorkerPool(Protocol):
-    """Makes rounds elsewhere, several at a time."""
-
-    @property
-    def size(self) -> int:
-        """How many rounds can run at once."""
-
-    def begin(self, slots: Sequence[Slot]) -> None:
-        """Begins a round, unless it has already begun."""
-
-    def samples(self, slots: Sequence[Slot]) -> Sequence[Sample]:
-        """The samples of a round, when all of it is done."""
 
 
 @dataclass(kw_only=True)
@@ -243,7 +228,7 @@ class Scheduler:
     run_one: Callable[[Slot], Sample]
     unresolved: Callable[[Sequence[Sample]], int]
     memo: Memo
-    observer: Observer
+    observer: Reporter
     judge: Callable[[list[Sample]], list[Sample]] = list
     vary_layout: bool = True
     worker_pool: WorkerPool | None = None
@@ -262,12 +247,11 @@ class Scheduler:
         later rounds up to this one."""
         blocks = self._blocks(phase, number)
         self.observer.round_started(phase, number, sum(map(len, blocks)))
-        worker_pool = self.worker_pool
-        for sample in (
-            self._made(blocks) if worker_pool is None else self._made_by(worker_pool, blocks, last)
-        ):
-            self.samples.append(sample)
-            self.observer.run_finished(sample)
+        if self.worker_pool is not None:
+            self._begin(self.worker_pool, blocks, last)
+        for block in blocks:
+            for sample in self.made(block):
+                self.samples.append(sample)
         self.samples = self.judge(self.samples)
         self._note_given_up()
 
@@ -286,22 +270,24 @@ class Scheduler:
             place += len(order)
         return blocks
 
-    def _made(self, blocks: Sequence[Sequence[Slot]]) -> Iterator[Sample]:
-        for slot in itertools.chain(*blocks):
-            self.observer.run_started(slot)
-            yield self.run_one(slot)
+    def made(self, slots: Sequence[Slot]) -> Iterator[Sample]:
+        """The samples of a round, or of a part of one. An entry that has given up by the time its
+        turn comes is ignored by a worker pool."""
+        pool = self.worker_pool
+        for sample in map(self._made_here, slots) if pool is None else pool.samples(slots):
+            self.observer.run_finished(sample)
+            yield sample
 
-    def _made_by(
-        self, worker_pool: WorkerPool, blocks: Sequence[Sequence[Slot]], last: int | None
-    ) -> Iterator[Sample]:
-        """Rounds begin with the entries that are still alive; an entry that has given up by the
-        time its turn comes is ignored."""
+    def _made_here(self, slot: Slot) -> Sample:
+        self.observer.run_started(slot)
+        return self.run_one(slot)
+
+    def _begin(self, pool: WorkerPool, blocks: Sequence[Sequence[Slot]], last: int | None) -> None:
+        """This round and later ones, with the entries that are still alive."""
         phase, number = blocks[0][0].phase, blocks[0][0].round
-        for later in range(number, min(last or number, number + worker_pool.size - 1) + 1):
+        for later in range(number, min(last or number, number + pool.size - 1) + 1):
             for block in blocks if later == number else self._blocks(phase, later):
-                worker_pool.begin(block)
-        for block in blocks:
-            yield from worker_pool.samples(block)
+                pool.begin(block)
 
     def _note_given_up(self) -> None:
         """Recomputed each round, because a judgement can be withdrawn (output that varies by

@@ -23,6 +23,7 @@ details. References:
   [AS]   Abramowitz & Stegun, Handbook of Mathematical Functions, 1964, 26.7.3 and 26.7.4.
 """
 
+import bisect
 import enum
 import math
 from collections.abc import Mapping, Sequence
@@ -432,15 +433,9 @@ def rounds_until(
         degrees = min(rounds - 1, NORMAL_DEGREES)
         return student_critical(alpha, degrees) * spread <= reach * math.sqrt(rounds)
 
-    low, high = 1, 2
-    while not suffices(high):
-        if high > 2 * MAX_ROUNDS_ADVICE:
-            return math.inf
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return float(high)
+    rounds = range(2, 2 * MAX_ROUNDS_ADVICE)
+    found = bisect.bisect_left(rounds, True, key=suffices)
+    return float(rounds[found]) if found < len(rounds) else math.inf
 
 
 # --- changes over the rounds ----------------------------------------------------------------------

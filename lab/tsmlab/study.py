@@ -2,6 +2,7 @@
 
 `compare`, `service`, `bench` and `gate` have one comparison, `experiment`, `replay` and `tune`
 several. A verb's conclusions beyond their own verdicts are in the field with its name.
+docs/formats/results.md describes all fields.
 """
 
 from __future__ import annotations
@@ -37,17 +38,9 @@ from tsmlab.workloads import Workload
 T = TypeVar("T")
 Verb = Literal["compare", "service", "bench", "experiment", "replay", "gate", "tune"]
 
-# --- bench ----------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class Score:
-    """One allocator in one workload. Ratios are None if a run failed.
-
-    time.ratio is to the fastest peer, memory.ratio to the smallest; memory is None if the
-    workload's peak is not meaningful.
-    """
-
     name: str
     attempts: int
     failures: int
@@ -59,12 +52,6 @@ class Score:
 
 @dataclass(frozen=True)
 class WorkloadAnalysis:
-    """The result of one workload. The names are None if no peer qualifies.
-
-    smallest_quick_peer: the smallest of the peers that take at most QUICK times the fastest's time;
-    quick_memory is the candidate's peak as a ratio to its.
-    """
-
     workload: str
     scores: list[Score]
     fastest_peer: str | None
@@ -91,8 +78,6 @@ class Mean:
 
 @dataclass(frozen=True)
 class Overall:
-    """An allocator's geometric means of its ratios to the best peer of each workload."""
-
     name: str
     time: Mean
     memory: Mean
@@ -100,9 +85,6 @@ class Overall:
 
 @dataclass(frozen=True)
 class SuiteAnalysis:
-    """overall: the fastest first, incomplete ones last; quick_memory is the candidate's mean, None
-    without a candidate."""
-
     rounds: int
     workloads: list[WorkloadAnalysis]
     overall: list[Overall]
@@ -111,9 +93,6 @@ class SuiteAnalysis:
 
 @dataclass(frozen=True)
 class Suite:
-    """The answer of bench. candidate: the allocator whose goals are judged; peers: the names of
-    those that are not ours; workloads: one for each point of the comparison."""
-
     file: str
     candidate: str | None
     peers: list[str]
@@ -121,17 +100,11 @@ class Suite:
     analysis: SuiteAnalysis
 
 
-# --- gate and tune --------------------------------------------------------------------------------
-
-
 GateVerdict = Literal["pass", "regression", "unresolved", "measured"]
 
 
 @dataclass(frozen=True)
 class GateRow:
-    """One metric. baseline, candidate: medians. limit: None for a metric that is only shown.
-    rounds_more: about how many more rounds would resolve it."""
-
     metric: str
     name: str
     unit: Unit
@@ -145,8 +118,6 @@ class GateRow:
 
 @dataclass(frozen=True)
 class Gate:
-    """The answer of gate: the allocators of its comparison are `baseline` and `candidate`."""
-
     command: list[str]
     against: list[str]
     baseline_file: str | None
@@ -160,8 +131,6 @@ Fate = Literal["best", "worse half", "no better", "failed", "out of time"]
 
 @dataclass(frozen=True)
 class TuneRow:
-    """One metric of a comparison with the configuration that a change starts from."""
-
     metric: str
     name: str
     unit: Unit
@@ -174,8 +143,6 @@ class TuneRow:
 
 @dataclass(frozen=True)
 class RaceEntry:
-    """How far a change got. ratios: by metric, over all rounds that it ran."""
-
     change: str
     rounds: int
     ratios: dict[str, RatioEstimate]
@@ -185,8 +152,6 @@ class RaceEntry:
 
 @dataclass(frozen=True)
 class Step:
-    """A race of changes to the configuration `base`, and the test of its best in fresh rounds."""
-
     base: list[str]
     raced: list[RaceEntry]
     change: str | None = None
@@ -196,10 +161,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Tune:
-    """The answer of tune. settings, variables: the winner, as a list and as environment variables;
-    empty if nothing beats the default. rows: the winner against the default in rounds that did not
-    choose it. Each rung of a race, and each fresh test, is a part of the study."""
-
     command: list[str]
     allocator: AllocatorInfo
     objective: Objective
@@ -215,13 +176,8 @@ class Tune:
     rows: list[TuneRow]
 
 
-# --- the document ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Study(Stopped):
-    """changed: files that were different at the end than at the beginning."""
-
     schema: str
     verb: Verb
     created: str
@@ -246,8 +202,6 @@ class Study(Stopped):
         **answer: Any,
     ) -> Study:
         """Fields that are not given are taken from the last part."""
-        last = parts[-1] if parts else None
-        assert last is not None or (created and machine and stop)
         return Study(
             schema=SCHEMA,
             verb=verb,
@@ -288,20 +242,13 @@ class Study(Stopped):
         every = [warning for part in parts for warning in part.warnings]
         machine = {warning.code for warning in about_machine(self.machine)}
         once = list({(t.code, t.code in machine or t.symptom): t for t in every}.values())
-        return [*_about_changes(self.changed), *once]
-
-
-def _about_changes(files: Sequence[str]) -> list[ResultWarning]:
-    if not files:
-        return []
-    return [
-        ResultWarning(
+        mixed = ResultWarning(
             "changed",
-            f"changed during the run: {names(files)}",
+            f"changed during the run: {names(self.changed)}",
             "they were edited, rebuilt or reinstalled",
             "measure again, and build elsewhere: these numbers mix two versions",
         )
-    ]
+        return [mixed, *once] if self.changed else once
 
 
 def given(answer: T | None) -> T:

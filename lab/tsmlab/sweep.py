@@ -63,9 +63,6 @@ def describe(point: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in point.items())
 
 
-# --- from the command line ------------------------------------------------------------------------
-
-
 def parameter_list(name: str, text: str) -> Parameter:
     """-L NAME a,b,c: numbers if all values are, otherwise texts."""
     words = [word.strip() for word in text.split(",")]

@@ -26,8 +26,6 @@ class KnownLibrary:
 
 @dataclass(frozen=True)
 class Package:
-    """An installed package."""
-
     name: str
     version: str
 
@@ -99,7 +97,6 @@ PROBE_TIMEOUT_SECONDS = 5.0
 
 
 def installed() -> list[tuple[KnownLibrary, Path]]:
-    """The known allocators that are installed here, each with its library."""
     found = []
     candidates = _candidates()
     for known in KNOWN:
@@ -118,7 +115,6 @@ def package_of(name: str) -> str | None:
 
 
 def missing_packages() -> list[str]:
-    """The packages that would add the known allocators that are not installed."""
     present = {known.name for known, _ in installed()}
     absent = (package_of(known.name) for known in KNOWN if known.name not in present)
     return [package for package in absent if package is not None]

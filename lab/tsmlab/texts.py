@@ -70,7 +70,6 @@ def formatted(study: Study, file_format: export.Format) -> str:
 
 
 def warning_lines(result_warnings: Sequence[ResultWarning], verbose: bool = False) -> list[str]:
-    """A line for each; with causes and remedies if verbose."""
     lines = []
     for warning in result_warnings:
         lines.append(f"warning: {warning.symptom}")

@@ -9,21 +9,11 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeGuard, TypeVar, get_args
+from typing import Any, TypeGuard, TypeVar, get_args
 
 from tsmlab.errors import UserError
 
 Part = TypeVar("Part")
-
-
-class Named(Protocol):
-    """Something that a name or a glob can select."""
-
-    @property
-    def name(self) -> str: ...
-
-
-Chosen = TypeVar("Chosen", bound=Named)
 
 
 def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
@@ -38,11 +28,9 @@ def read(path: Path, what: str, remedy: str) -> tuple[dict[str, Any], bytes]:
         raise UserError(f"{path} is not valid TOML: {error}.", "Fix the syntax there.") from error
 
 
-def select(
-    patterns: Sequence[str], known: Sequence[Chosen], what: str, remedy: str
-) -> list[Chosen]:
-    """The items that names and globs select, in the order of `known`. Raises UserError for a
-    pattern that selects nothing."""
+def select(patterns: Sequence[str], known: Sequence[Any], what: str, remedy: str) -> list[Any]:
+    """The items whose `name` a name or a glob selects, in the order of `known`. Raises UserError
+    for a pattern that selects nothing."""
     names = [each.name for each in known]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
@@ -59,17 +47,27 @@ def guess(word: str, known: Sequence[str]) -> str:
 class Table:
     """One table of the file: returns checked values, and reports errors with the table's place."""
 
-    def __init__(self, where: str, table: Any, known: Sequence[str], open_ended: bool = False):
+    def __init__(self, where: str, table: Any, known: Sequence[str]):
         self._where = where
         if not isinstance(table, dict):
             raise self.error("it is not a table", "Write its name in [[double brackets]] above it.")
         self._table: Mapping[str, Any] = table
-        for key in table:
-            if key not in known and not open_ended:
+        self.check_keys(known)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._table
+
+    def check_keys(self, known: Sequence[str]) -> None:
+        for key in self._table:
+            if key not in known:
                 raise self.error(
                     f"unknown key {key!r}", f"{guess(key, known)}Keys: {', '.join(known)}."
                 )
-        self._known = known
+
+    def check_distinct(self, what: str, names: Sequence[str]) -> None:
+        for name in names:
+            if names.count(name) > 1:
+                raise self.error(f"two {what}s are called {name}", "Rename one of them.")
 
     def error(self, what: str, remedy: str) -> UserError:
         return UserError(f"{self._where}: {what}.", remedy)
@@ -101,8 +99,8 @@ class Table:
     def texts(self, key: str, default: list[str] | None = None) -> list[str]:
         return list(self.value(key, is_texts, "a list of strings", default))
 
-    def flag(self, key: str) -> bool:
-        return bool(self.value(key, lambda v: isinstance(v, bool), "true or false", default=False))
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        return bool(self.value(key, lambda v: isinstance(v, bool), "true or false", default))
 
     def choice(self, key: str, literal: Any, default: str | None = None) -> Any:
         choices = get_args(literal)
@@ -119,16 +117,6 @@ class Table:
             raise self.error(f"{key} is {name!r}, which is not a {what}", remedy)
         return name
 
-    def rest(self) -> dict[str, Any]:
-        """The remaining keys, as JSON can represent them."""
-        rest = {key: value for key, value in self._table.items() if key not in self._known}
-        for key, value in rest.items():
-            if not is_plain(value):
-                raise self.error(
-                    f"{key} is {value!r}", "Use strings, numbers, true or false, or lists."
-                )
-        return rest
-
     def parts(self, key: str, build: Callable[[Table], Part], *known: str) -> list[Part]:
         """Builds each of the tables [[key]]."""
         tables = self.value(key, lambda v: isinstance(v, list), f"[[{key}]] tables", [])
@@ -136,8 +124,7 @@ class Table:
         for number, table in enumerate(tables, start=1):
             name = table.get("name") if isinstance(table, dict) else None
             label = f" ({name})" if isinstance(name, str) else ""
-            where = f"{self._where}: {key} {number}{label}"
-            parts.append(build(Table(where, table, known, open_ended=key == "analysis")))
+            parts.append(build(Table(f"{self._where}: {key} {number}{label}", table, known)))
         return parts
 
 

@@ -23,14 +23,9 @@ LIBRARY = "libtsmalloc-tracker.so"
 VARIABLE = "TSMALLOC_TRACKER"
 VARIABLE_OF_CALLS = "TSMALLOC_TRACKER_CALLS"
 
-# lab/native/tracker/tracker.cpp shows the layout.
+# lab/native/tracker/tracker.cpp shows the layout: after the process, its parent and the names, the
+# numbers of a Tracked in its order.
 _KINDS = ("malloc", "calloc", "realloc", "free", "aligned", "operator_new", "operator_delete")
-_SUMS = (
-    *_KINDS,
-    *("bytes_requested", "deep_bindings", "knows_usable", "live_bytes", "live_blocks"),
-    *("peak_live_bytes", "peak_live_blocks", "inherited_bytes", "untracked_blocks"),
-    "missed_frees",
-)
 _HEAD = struct.Struct("=8s2i17Q1976s976s992s")
 _THREAD = struct.Struct("=8Q")
 _SIZE = _HEAD.size + 256 * _THREAD.size
@@ -90,7 +85,8 @@ class Tracked:
     operator_new: int
     operator_delete: int
     bytes_requested: int
-    knows_usable: bool
+    deep_bindings: int
+    knows_usable: int  # whether the allocator tells the usable size of a block
     live_bytes: int
     live_blocks: int
     peak_live_bytes: int
@@ -102,17 +98,14 @@ class Tracked:
 
     @property
     def by_kind(self) -> tuple[tuple[str, int], ...]:
-        """The number of calls of each kind of function, by its name."""
         return tuple((kind, getattr(self, kind)) for kind in _KINDS)
 
     @property
     def calls(self) -> int:
-        """All calls that allocated or freed memory."""
         return sum(number for _, number in self.by_kind)
 
     @property
     def sums(self) -> Sums:
-        """The sums over all threads."""
         return Sums.of([Sums(), *self.threads])
 
 
@@ -191,22 +184,11 @@ def _read(directory: Path) -> Iterator[Tracked]:
 
 
 def _decoded(pid: int, number: int, content: bytes) -> Tracked:
-    _, _, parent_pid, *numbers, program, provider, deep_bound = _HEAD.unpack_from(content)
-    sums: dict[str, Any] = dict(zip(_SUMS, numbers, strict=True))
-    del sums["deep_bindings"]
-    knows_usable = bool(sums.pop("knows_usable"))
+    _, _, parent_pid, *fields = _HEAD.unpack_from(content)
     threads = (Sums(*each) for each in _THREAD.iter_unpack(content[_HEAD.size :]))
-    return Tracked(
-        pid=pid,
-        parent_pid=parent_pid,
-        number=number,
-        program=_text(program),
-        provider=_text(provider),
-        deep_bound=_text(deep_bound),
-        knows_usable=knows_usable,
-        threads=tuple(each for each in threads if each != Sums()),
-        **sums,
-    )
+    used = tuple(each for each in threads if each != Sums())
+    in_order: list[Any] = [*map(_text, fields[-3:]), *fields[:-3], used]
+    return Tracked(pid, parent_pid, number, *in_order)
 
 
 def _text(field: bytes) -> str:

@@ -18,8 +18,9 @@ from typing import Literal, Self
 from tsmlab.allocators import Allocator
 from tsmlab.errors import UserError
 from tsmlab.journal import Memo, NullJournal
-from tsmlab.measuring import Executor, Measurement, RunRequest
+from tsmlab.measuring import Executor, Measurement, RunRequest, status_text
 from tsmlab.metrics import (
+    COST,
     LIVE_BYTES,
     PEAK_MEMORY,
     PEAK_OVER_LIVE,
@@ -59,7 +60,8 @@ class Program:
     printed: numbers that it prints in lines `name: NUMBER`, under these names in a sample.
     printed_perhaps: the same, but a run without them has not failed. tells_time: a run's time is
     the number that it prints in the line `seconds: NUMBER`. subjects: in a sweep over programs, the
-    programs by the values of the parameter SUBJECT.
+    programs by the values of the parameter SUBJECT. effort: the metric whose product with the peak
+    of memory is the metric COST.
     """
 
     command: tuple[str, ...]
@@ -72,6 +74,7 @@ class Program:
     printed_perhaps: tuple[str, ...] = ()
     tells_time: bool = False
     subjects: Mapping[str, "Program"] = field(default_factory=dict)
+    effort: str = ""
 
     def at(self, point: Point, allocator: str) -> "Program":
         if self.subjects:
@@ -128,10 +131,11 @@ class Trial:
         point = self.points[slot.entry.point]
         allocator = at_point(slot.entry.allocator, point)
         program = self.program.at(point, allocator.name)
+        largest = self._largest_extra_bytes[slot.entry.point]
         request = RunRequest(
             command=program.command,
             allocator=allocator,
-            env=dict(allocator.env) | self._padding(slot, allocator),
+            env=dict(allocator.env) | padding(slot, allocator, largest),
             stdin=program.stdin,
             stdout=self._stdout,
             stderr=self._stderr,
@@ -147,17 +151,12 @@ class Trial:
             raise KeyboardInterrupt
         return self._sample(slot, program, started, measurement)
 
-    def _padding(self, slot: Slot, allocator: Allocator) -> dict[str, str]:
-        """Makes the environment equally large for all allocators of a round: the round's own
-        offset, plus the size of the largest set of variables minus this allocator's."""
-        largest = self._largest_extra_bytes[slot.entry.point]
-        missing = largest - extra_environment_bytes(allocator)
-        return {PADDING_VARIABLE: "x" * (slot.padding_bytes + missing)}
-
     def _sample(
         self, slot: Slot, program: Program, started: float, measurement: Measurement
     ) -> Sample:
         values = {} if measurement.spawn_error else measured_values(measurement)
+        if {program.effort, PEAK_MEMORY} <= values.keys():
+            values[COST] = values[program.effort] * values[PEAK_MEMORY] / 2.0**20
         failure = self._failure(program, slot.entry.allocator, measurement)
         units: dict[str, str] = {}
         for metric in program.metrics:
@@ -223,7 +222,7 @@ class Trial:
         )
 
     def _failed(self, kind: FailureKind, text: str) -> Failure:
-        return Failure(kind, text, _tail(self._stderr))
+        return Failure(kind, text, tail(self._stderr))
 
 
 def wall_seconds(sample: Sample) -> float:
@@ -235,15 +234,17 @@ def wall_seconds(sample: Sample) -> float:
 @contextmanager
 def hooks(program: Program, allocator_name: str) -> Iterator[None]:
     """The user's set-up command before, and the clean-up command after, even after an error."""
-    _run_hook("setup", program.setup, allocator_name)
+    run_hook("setup", program.setup, allocator_name)
     try:
         yield
     finally:
-        _run_hook("cleanup", program.cleanup, allocator_name)
+        run_hook("cleanup", program.cleanup, allocator_name)
 
 
-def _run_hook(which: Literal["setup", "cleanup"], line: str | None, allocator_name: str) -> None:
-    """Runs the command without any allocator preloaded."""
+def run_hook(
+    which: Literal["setup", "cleanup", "reset"], line: str | None, allocator_name: str
+) -> None:
+    """Runs the command of an option, if there is one, without any allocator preloaded."""
     if line is None:
         return
     done = subprocess.run(
@@ -255,13 +256,20 @@ def _run_hook(which: Literal["setup", "cleanup"], line: str | None, allocator_na
         check=False,
     )
     if done.returncode != 0:
-        how = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
         output = done.stdout.decode(errors="replace").strip()
-        when = "before" if which == "setup" else "after"
+        when = "after" if which == "cleanup" else "before"
         raise UserError(
-            f"the {which} command failed ({how}): {line}" + (f"\n{output}" if output else ""),
+            f"the {which} command failed ({status_text(done.returncode)}): {line}"
+            + (f"\n{output}" if output else ""),
             f"Try it in a shell first; it must succeed {when} each run (--{which}).",
         )
+
+
+def padding(slot: Slot, allocator: Allocator, largest_extra_bytes: int) -> dict[str, str]:
+    """Makes the environment equally large for all allocators of a round: the round's own offset,
+    plus the size of the largest set of variables minus this allocator's."""
+    missing = largest_extra_bytes - extra_environment_bytes(allocator)
+    return {PADDING_VARIABLE: "x" * (slot.padding_bytes + missing)}
 
 
 def extra_environment_bytes(allocator: Allocator) -> int:
@@ -349,7 +357,6 @@ def _failure_kind(sample: Sample) -> FailureKind | None:
 
 
 def _hash(path: Path) -> tuple[str, int]:
-    """The SHA-256 of a file, and its size."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
@@ -364,8 +371,10 @@ def _head(path: Path) -> str:
         return os.fsdecode(file.read(STDERR_HEAD_BYTES))
 
 
-def _tail(path: Path) -> str:
-    """The end of a file that may be huge, safe for a terminal."""
+def tail(path: Path) -> str:
+    """The end of a file that may be huge, safe for a terminal; empty if there is no file."""
+    if not path.exists():
+        return ""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - STDERR_TAIL_BYTES))
         text = file.read().decode(errors="replace")

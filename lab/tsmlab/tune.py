@@ -9,16 +9,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tsmlab import compare, machine, records, stats
+from tsmlab import compare, stats
 from tsmlab.allocators import Allocator
 from tsmlab.analysis import log_ratios, logs_by_round
 from tsmlab.counting import INSTRUCTIONS, NOT_OF_COUNTS, ROUNDS, Counters
 from tsmlab.errors import EXIT_PROGRAM_FAILED, UserError
 from tsmlab.fleet import Fleet
 from tsmlab.journal import Memo, Part
-from tsmlab.machine import Machine
-from tsmlab.measuring import Executor, Measurement, RunRequest
-from tsmlab.metrics import BUILT_IN, PEAK_MEMORY, TIME, MetricSpec, measured_values
+from tsmlab.measuring import Executor
+from tsmlab.metrics import BUILT_IN, COST, PEAK_MEMORY, TIME, MetricSpec
 from tsmlab.progress import Reporter
 from tsmlab.results import EARLY, AllocatorInfo, Analysis, Comparison, Outcome, Stop, ended
 from tsmlab.schedule import MIN_ROUNDS, StopRule
@@ -38,7 +37,6 @@ RACE_SHARE = 2.0 / 3.0
 # to compare a winner of several changes with the default.
 FRESH_SHARE = 0.5
 MAX_FRESH_ROUNDS = 60
-COST = "cost"
 
 
 @dataclass(frozen=True)
@@ -64,16 +62,19 @@ class Options:
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         """The objective comes first, unless the program prints it."""
-        known = BUILT_IN if self.counters is None else self.counters.metrics
         if self.objective == "both":
-            return (MetricSpec(COST, f"{self.effort.name} x memory", "number", True), *known)
+            return (MetricSpec(COST, f"{self.effort.name} x memory", "number", True), *self._known)
         first = PEAK_MEMORY if self.objective == "memory" else self.effort.key
-        return (*(m for m in known if m.key == first), *(m for m in known if m.key != first))
+        return tuple(sorted(self._known, key=lambda spec: spec.key != first))
+
+    @property
+    def judged(self) -> list[MetricSpec]:
+        printed = (metric.spec for metric in self.program.metrics[:1])
+        return [*printed, *(spec for spec in self.metrics if spec.judged)]
 
     @property
     def goal(self) -> MetricSpec:
-        metric = self.program.metrics[0] if self.program.metrics else None
-        return metric.spec if metric and self.objective == "metric" else self.metrics[0]
+        return self.judged[0]
 
     @property
     def vetoes(self) -> tuple[str, ...]:
@@ -81,22 +82,20 @@ class Options:
         return (self.effort.key, PEAK_MEMORY) if self.objective == "both" else ()
 
     @property
-    def judged(self) -> list[MetricSpec]:
-        custom = self.program.metrics[0] if self.program.metrics else None
-        return [*([custom.spec] if custom else []), *(m for m in self.metrics if m.judged)]
-
-    @property
     def effort(self) -> MetricSpec:
         """The time, or its substitute if counts are judged."""
-        known = BUILT_IN if self.counters is None else self.counters.metrics
         key = TIME if self.counters is None else INSTRUCTIONS
-        found = next((spec for spec in known if spec.key == key), None)
+        found = next((spec for spec in self._known if spec.key == key), None)
         if found is None:
             raise UserError(
                 "cannot count instructions here.",
                 "sudo apt install valgrind, or use --for memory",
             )
         return found
+
+    @property
+    def _known(self) -> tuple[MetricSpec, ...]:
+        return BUILT_IN if self.counters is None else self.counters.metrics
 
 
 def tune(
@@ -115,10 +114,6 @@ class _Search:
     fleet: Fleet | None
 
     def __post_init__(self) -> None:
-        if self.options.objective == "both":
-            self.executor = _WithCost(self.executor, self.options)
-        self._created = self.memo.once("created", str, records.now)
-        self._machine = self.memo.once("machine", Machine, machine.describe)
         self._stages: list[Comparison] = []
         self._steps: list[Step] = []
         self._failed: set[Setting] = set()
@@ -166,8 +161,6 @@ class _Search:
             self._winner = found
         self._rows = rows or (self._steps[0].rows or [])
         return stop
-
-    # --- a race -----------------------------------------------------------------------------------
 
     def _changes(self, base: Sequence[Setting]) -> list[Setting]:
         taken = {setting.option.name for setting in base}
@@ -233,8 +226,6 @@ class _Search:
             return float("inf")
         return 1.0 / ratio.ratio if self.options.goal.higher_is_better else ratio.ratio
 
-    # --- comparisons and time ---------------------------------------------------------------------
-
     def _fresh(
         self, base: tuple[Setting, ...], tuned: tuple[Setting, ...], label: str
     ) -> list[TuneRow]:
@@ -261,9 +252,11 @@ class _Search:
         every = {options.allocator.name: base, **changed}
         allocators = tuple(configured(options.allocator, s, name) for name, s in every.items())
         warm_up = first and options.counters is None
+        effort = options.effort.key if options.objective == "both" else ""
+
         outcome = compare.compare(
             compare.Options(
-                program=options.program,
+                program=replace(options.program, effort=effort),
                 allocators=allocators,
                 reference=allocators[0],
                 seed=options.seed + len(self._stages),
@@ -330,10 +323,7 @@ class _Search:
             variables=environment(self._winner, given),
             rows=self._rows,
         )
-        return Study.of("tune", self._stages, self._created, self._machine, stop, tune=answer)
-
-
-# --- judging --------------------------------------------------------------------------------------
+        return Study.of("tune", self._stages, stop=stop, tune=answer)
 
 
 def fresh_rows(analysis: Analysis, options: Options) -> list[TuneRow]:
@@ -382,19 +372,3 @@ def _may_be_better(ratio: RatioEstimate, margin: float, higher_is_better: bool) 
 
 def _is_worse(ratio: RatioEstimate | None, margin: float) -> bool:
     return ratio is not None and ratio.low is not None and ratio.low > 1.0 + margin
-
-
-class _WithCost:
-    """Adds the combined cost of a run: its time, or instructions, times its memory."""
-
-    def __init__(self, executor: Executor, options: Options) -> None:
-        self._executor = executor
-        self._effort = options.effort.key
-
-    def run(self, request: RunRequest) -> Measurement:
-        measurement = self._executor.run(request)
-        values = measured_values(measurement)
-        if PEAK_MEMORY not in values or self._effort not in values:
-            return measurement
-        cost = values[self._effort] * values[PEAK_MEMORY] / 2.0**20
-        return replace(measurement, extra={**measurement.extra, COST: cost})

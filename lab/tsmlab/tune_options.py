@@ -97,7 +97,6 @@ def environment(settings: Iterable[Setting], given: Mapping[str, str]) -> dict[s
 
 
 def configured(allocator: Allocator, settings: Sequence[Setting], name: str) -> Allocator:
-    """The allocator with these settings, under this name."""
     variables = environment(settings, {**os.environ, **allocator.env})
     return replace(allocator, name=name, env={**allocator.env, **variables})
 
@@ -131,9 +130,5 @@ def _unknown_to(allocator: Allocator, options: Sequence[Option]) -> list[str]:
     if allocator.path is None:
         return []
     content = allocator.path.read_bytes().lower()
-    return [o.name for o in options if _known_by(o.name).encode() not in content]
-
-
-def _known_by(name: str) -> str:
-    own = name.partition("_")[2] if _VARIABLE.fullmatch(name) else name
-    return own.lower()
+    own = {o.name: o.name.partition("_")[2] if o.variable == o.name else o.name for o in options}
+    return [name for name, known in own.items() if known.lower().encode() not in content]

@@ -39,20 +39,12 @@ def read_suite(path: Path) -> list[Workload]:
     """All workloads of a file, in its order; raises UserError for an invalid file. Does not check
     that the programs exist (check_programs does)."""
     document, _ = toml_tables.read(path, "suite", "Choose another with --suite.")
-    unknown = set(document) - {"workload"}
-    entries = document.get("workload")
-    if unknown or not isinstance(entries, list) or not entries:
-        found = f"it has {', '.join(sorted(unknown))}" if unknown else "it has no workloads"
-        raise UserError(
-            f"{path} is not a suite: {found}.", "It must consist of [[workload]] tables."
-        )
     table = Table(str(path), document, ("workload",))
     entries = table.parts("workload", lambda part: _workloads(path, part), *KEYS)
+    if not entries:
+        raise table.error("it has no workloads", "It must consist of [[workload]] tables.")
     workloads = [workload for entry in entries for workload in entry]
-    names = [workload.name for workload in workloads]
-    for name in names:
-        if names.count(name) > 1:
-            raise table.error(f"two workloads are called {name}", "Rename one of them.")
+    table.check_distinct("workload", [workload.name for workload in workloads])
     return workloads
 
 
@@ -88,9 +80,8 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
     stresses = entry.text("stresses")
     if "\n" in stresses:
         raise entry.error("stresses has several lines", "Use a single line.")
-    threads = entry.value(
-        "threads", _are_threads, "a whole number of at least 1, or a list of them"
-    )
+    expected = "a whole number of at least 1, or a list of them"
+    threads = entry.value("threads", _are_threads, expected, default=1)
     several = isinstance(threads, list)
     numbers = threads if several else [threads]
     arguments = entry.texts("arguments")
@@ -111,8 +102,8 @@ def _workloads(path: Path, entry: Table) -> list[Workload]:
                 ),
             ),
             threads=number,
-            time=entry.choice("time", TimeSource),
-            memory=entry.value("memory", lambda v: isinstance(v, bool), "true or false"),
+            time=entry.choice("time", TimeSource, "seconds"),
+            memory=entry.flag("memory", default=True),
         )
         for number in numbers
     ]

@@ -13,15 +13,13 @@ from typing import Literal
 import numpy as np
 
 from tsmlab.errors import UserError
-from tsmlab.metrics import CustomMetric, MetricSpec, Unit, parse_all
+from tsmlab.metrics import NAMED_UNITS, SECONDS, CustomMetric, parse_all
 
 Loop = Literal["open", "closed"]
 
 THROUGHPUT = "throughput"
 MEAN = "mean_seconds"
 PERCENTILES = {"50": "p50", "90": "p90", "95": "p95", "99": "p99", "99.9": "p99.9", "100": "max"}
-UNIT = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "msec": 1e-3}
-UNIT |= {"s": 1.0, "sec": 1.0, "secs": 1.0, "m": 60.0, "h": 3600.0}
 NUMBER = r"([\d.]+(?:e[+-]?\d+)?)"
 TIME = rf"{NUMBER}\s*(ns|us|µs|μs|msec|ms|secs|sec|s|m)\b"
 
@@ -74,23 +72,19 @@ def _first(pattern: str, text: str) -> float | None:
 
 def _time(pattern: str, text: str) -> float | None:
     match = re.search(pattern + TIME, text, re.MULTILINE)
-    return float(match[1]) * UNIT[match[2]] if match else None
-
-
-def _sum(pattern: str, text: str) -> float:
-    return sum(float(number) for number in re.findall(pattern, text, re.MULTILINE))
+    return float(match[1]) * SECONDS[match[2]] if match else None
 
 
 def _go_time(text: str) -> float:
     """1m2.5s, 1.2ms."""
     parts = re.findall(rf"{NUMBER}(ns|us|µs|μs|ms|s|m|h)", text)
-    return sum(float(number) * UNIT[unit] for number, unit in parts)
+    return sum(float(number) * SECONDS[unit] for number, unit in parts)
 
 
 def _percentiles(pattern: str, text: str) -> dict[float, float]:
     """Uses a pattern that is followed by the time."""
     found = re.findall(pattern + TIME, text, re.MULTILINE)
-    return {float(p): float(number) * UNIT[unit] for p, number, unit in found}
+    return {float(p): float(number) * SECONDS[unit] for p, number, unit in found}
 
 
 def _is_set(option: str, command: str) -> bool:
@@ -106,7 +100,7 @@ def _wrk(text: str, _command: str, _folder: Path) -> Load | None:
     numbers = r"^\s+Latency\s+" + rf"{TIME}\s+{TIME}\s+"
     worst = re.search(numbers + TIME, text, re.MULTILINE)
     if worst:
-        found.setdefault(100.0, float(worst[5]) * UNIT[worst[6]])
+        found.setdefault(100.0, float(worst[5]) * SECONDS[worst[6]])
     socket = re.search(
         r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text
     )
@@ -131,14 +125,15 @@ def _summary(text: str, command: str, _folder: Path) -> Load | None:
     statuses = re.findall(r"^\s+\[(\w+)\]\s+(\d+) responses", text, re.MULTILINE)
     good = sum(float(n) for status, n in statuses if status == "OK" or status[0] in "123")
     total = sum(float(n) for _, n in statuses)
-    errors = _sum(r"^\s+\[(\d+)\]\s+(?!\d+ responses)\S", text)
+    errors = re.findall(r"^\s+\[(\d+)\]\s+(?!\d+ responses)\S", text, re.MULTILINE)
+    failed = sum(map(float, errors))
     rated = _is_set("-q", command) if oha else _is_set("--rps", command)
     return Load(
         "oha" if oha else "ghz" if ghz else "hey",
         "open" if rated and (oha or ghz) else "closed",
         _first(rf"^\s+Requests/sec:\s+{NUMBER}", text) or 0.0,
-        total + errors or None,
-        total - good + errors,
+        total + failed or None,
+        total - good + failed,
         _time(r"^\s+Average:\s+", text),
         _named(found),
     )
@@ -171,8 +166,8 @@ def _h2load(text: str, command: str, _folder: Path) -> Load | None:
         _first(rf"^finished in .*?, {NUMBER} req/s", text) or 0.0,
         _first(r"^requests: .* (\d+) done", text),
         (_first(r"^requests: .* (\d+) failed", text) or 0.0),
-        float(row[5]) * UNIT[row[6]] if row else None,
-        {"100": float(row[3]) * UNIT[row[4]]} if row else {},
+        float(row[5]) * SECONDS[row[6]] if row else None,
+        {"100": float(row[3]) * SECONDS[row[4]]} if row else {},
     )
 
 
@@ -354,47 +349,19 @@ READERS: dict[str, Reader] = {
     r"^\s+Requests/sec:": _summary,
 }
 
-# --- user-defined numbers -------------------------------------------------------------------------
 
-_UNITS: dict[str, tuple[Unit, float]] = {
-    **{name: ("seconds", size) for name, size in UNIT.items() if name not in ("m", "h")},
-    **{name: ("bytes", size) for name, size in {"B": 1.0, "KB": 1e3, "MB": 1e6}.items()},
-    **{name: ("bytes", size) for name, size in {"KiB": 1024.0, "MiB": 1024.0**2}.items()},
-    "count": ("count", 1.0),
-}
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A number that the load prints. unit: for a number without one."""
-
-    custom: CustomMetric
-    unit: str | None
-
-    @property
-    def spec(self) -> MetricSpec:
-        unit: Unit = _UNITS[self.unit][0] if self.unit else "number"
-        return replace(self.custom.spec, unit=unit)
-
-    def find(self, text: str) -> tuple[float, Unit] | None:
-        found = self.custom.find(text)
-        if found and found[1] in ("number", "count") and self.unit:
-            unit, size = _UNITS[self.unit]
-            return found[0] * size, unit
-        return found
-
-
-def metrics_of(texts: Sequence[str]) -> tuple[Metric, ...]:
+def metrics_of(texts: Sequence[str]) -> tuple[CustomMetric, ...]:
     """Parses --metric NAME=REGEX[:higher][:UNIT]; raises UserError."""
     bodies, units = [], []
     for text in texts:
         body, _, unit = text.rpartition(":")
-        known = unit in _UNITS and bool(body)
+        known = bool(body and unit) and unit in NAMED_UNITS
         bodies.append(body if known else text)
-        units.append(unit if known else None)
+        units.append(unit if known else "")
         if not re.match(r"[A-Za-z][A-Za-z0-9 _./-]*=", text):
             raise UserError(
                 f"--metric {text!r} has no name.",
                 "For example: --metric 'hits=hit rate ([0-9.]+):higher'",
             )
-    return tuple(map(Metric, parse_all(bodies), units))
+    metrics = zip(parse_all(bodies), units, strict=True)
+    return tuple(replace(metric, default_unit=unit) for metric, unit in metrics)

@@ -1,7 +1,6 @@
 """Reads /proc for a tree of processes: cost and memory, who listens, whose malloc it uses."""
 
 import contextlib
-import functools
 import os
 import re
 import stat
@@ -182,9 +181,6 @@ def _resident_pages(statm: int) -> int:
     return 0  # the process has ended
 
 
-# --- who listens ----------------------------------------------------------------------------------
-
-
 def listeners(port: int | None = None) -> dict[str, int]:
     """The listening TCP sockets of this machine: ports by inode number."""
     found = {}
@@ -218,8 +214,6 @@ def name_of(pid: int) -> str:
     except OSError:
         return "?"
 
-
-# --- whose malloc ---------------------------------------------------------------------------------
 
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
 
@@ -284,12 +278,6 @@ def _resolve_malloc(pid: int, caller: str, maps: list[tuple[int, int, int, str]]
 
 
 def _slots(library: str) -> tuple[bool, list[int]]:
-    status = Path(library).stat()
-    return _slots_of(status.st_dev, status.st_ino, status.st_mtime_ns, library)
-
-
-@functools.lru_cache(maxsize=32)
-def _slots_of(_device: int, _inode: int, _time: int, library: str) -> tuple[bool, list[int]]:
     """Whether its addresses are fixed, and where it stores the address of malloc."""
     with Path(library).open("rb") as file:
         elf = ELFFile(file)

@@ -1,4 +1,6 @@
-"""The measurements of `tsmalloc service`, and its answer besides the comparison."""
+"""The measurements of `tsmalloc service`, and its answer besides the comparison: see
+docs/formats/results.md.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tsmlab.metrics import PEAK_MEMORY, MetricSpec, Unit
-from tsmlab.service.loads import MEAN, PERCENTILES, THROUGHPUT, Metric, key_of
+from tsmlab.metrics import PEAK_MEMORY, CustomMetric, MetricSpec, Unit
+from tsmlab.service.loads import MEAN, PERCENTILES, THROUGHPUT, key_of
 
 CPU = "cpu_seconds"
 READY, MEAN_MEMORY, END, IDLE = "ready_bytes", "mean_bytes", "end_bytes", "idle_bytes"
@@ -34,7 +36,7 @@ COST = MetricSpec(CPU, "CPU per request", "seconds", judged=True)
 
 
 def specs_of(
-    keys: Iterable[str], metrics: Iterable[Metric], units: dict[str, Unit]
+    keys: Iterable[str], metrics: Iterable[CustomMetric], units: dict[str, Unit]
 ) -> list[MetricSpec]:
     """The metrics of runs with values for these keys. The first one ranks: the user's own,
     otherwise the 99th percentile, the mean, the requests a second. Keys of later load phases have
@@ -52,22 +54,18 @@ def specs_of(
     own = [replace(spec, unit=units.get(spec.key, spec.unit)) for spec in own]
     phases = dict.fromkeys(key.partition(": ")[0] for key in keys if ": " in key)
     later = [
-        MetricSpec(f"{p}: {s.key}", f"{p}: {s.name}", s.unit, s.judged, s.higher_is_better)
+        replace(s, key=f"{p}: {s.key}", name=f"{p}: {s.name}")
         for p in phases
         for s in (*own, *served)
     ]
     # Shown, but not judged, if a better percentile already is.
-    load_metrics = (
-        {key_of("p90")} | ({P95} if P99 in known else set()) | ({MEAN} if P50 in known else set())
-    )
+    load_metrics = {
+        key_of("p90"),
+        *([P95] if P99 in known else []),
+        *([MEAN] if P50 in known else []),
+    }
     return [
-        MetricSpec(
-            s.key,
-            s.name,
-            s.unit,
-            s.key.rpartition(": ")[2] not in load_metrics and s.judged,
-            s.higher_is_better,
-        )
+        replace(s, judged=s.judged and s.key.rpartition(": ")[2] not in load_metrics)
         for s in (*own, *served, *MEMORY, *later, *EXPLAINING)
         if s.key in known
     ]
@@ -75,8 +73,6 @@ def specs_of(
 
 @dataclass(frozen=True)
 class Setup:
-    """How the service was run."""
-
     server: str
     load: str
     ready: str | None
@@ -92,9 +88,6 @@ class Setup:
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of an allocator's memory under load, in bytes an hour, with its 95% interval.
-    hours: how long the load was watched."""
-
     allocator: str
     bytes_per_hour: float
     low: float
@@ -105,9 +98,6 @@ class Growth:
 
 @dataclass(frozen=True)
 class ServiceResult:
-    """The answer of service. tool and loop: of the load generator; empty if unknown.
-    malloc_of_reference: the library whose malloc the server uses under the reference."""
-
     setup: Setup
     tool: str
     loop: str

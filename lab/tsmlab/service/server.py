@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from tsmlab.allocators import Allocator
-from tsmlab.errors import UserError
-from tsmlab.metrics import Unit
+from tsmlab.measuring import status_text
+from tsmlab.metrics import CustomMetric, Unit
 from tsmlab.results import Failure, FailureKind
 from tsmlab.service import loads, supervisor
-from tsmlab.service.loads import Load, Metric
+from tsmlab.service.loads import Load
 from tsmlab.service.processes import (
     TreeSnapshot,
     Watcher,
@@ -37,17 +37,16 @@ from tsmlab.service.processes import (
     malloc_library,
     mapped_files,
     name_of,
-    peak_resident_bytes_of,
     snapshot,
 )
-from tsmlab.text import visible
+from tsmlab.sweep import filled
+from tsmlab.trial import run_hook, tail
 
 LINE = "line:"
 # Below the ports that the system assigns to clients.
 PORTS = range(20_000, 32_000)
 POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 1.0
-TAIL_LINES = 8
 WARMUP_SECONDS = 5.0
 # A load with a duration may take this much longer.
 LOAD_GRACE_SECONDS = 60.0
@@ -79,7 +78,7 @@ class Service:
     reset: str | None = None
     port: int | None = None
     warmups: int = 1
-    metrics: tuple[Metric, ...] = ()
+    metrics: tuple[CustomMetric, ...] = ()
     ready_seconds: float = 60.0
     grace_seconds: float = 10.0
     load_seconds: float | None = None
@@ -130,35 +129,9 @@ class Part:
 
 
 class RunFailed(Exception):
-    """A run that does not count."""
-
     def __init__(self, kind: FailureKind, text: str, stderr_tail: str = "") -> None:
         super().__init__(text)
         self.failure = Failure(kind, text, stderr_tail)
-
-
-def filled(text: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        text = text.replace(f"{{{name}}}", value)
-    return text
-
-
-def tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return "\n".join(visible(line) for line in lines[-TAIL_LINES:])
-
-
-def describe_status(status: int) -> str:
-    if status >= 0:
-        return f"exit {status}"
-    with contextlib.suppress(ValueError):
-        return signal.Signals(-status).name
-    return f"signal {-status}"
 
 
 def free_port() -> int:
@@ -203,16 +176,13 @@ class Server:
         # The load and the lab itself stay off the server's processors.
         if self.service.load_cpus:
             os.sched_setaffinity(0, self.service.load_cpus)
-        if self.service.reset:
-            self._reset(filled(self.service.reset, self.values))
+        reset = self.service.reset
+        run_hook("reset", reset and filled(reset, self.values), self.allocator.name)
         if self.service.port and listeners(self.port):
             everyone = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
-            holders = [
-                f"{name_of(p)}, process {p}" for p in listening_processes(everyone, self.port)
-            ][:1]
-            raise RunFailed(
-                "start", f"port {self.port} is taken{f' by {holders[0]}' if holders else ''}"
-            )
+            holders = listening_processes(everyone, self.port)[:1]
+            by = "".join(f" by {name_of(holder)}, process {holder}" for holder in holders)
+            raise RunFailed("start", f"port {self.port} is taken{by}")
         self._supervisor = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__],
             stdin=subprocess.PIPE,
@@ -222,32 +192,14 @@ class Server:
         self.start = time.monotonic()
         cpus = self.service.server_cpus or tuple(self._affinity)
         words = self.service.words(self.values)
-        self._send(
-            json.dumps(
-                {"argv": words, "env": self._env, "cpus": list(cpus), "output": str(self.output)}
-            )
-        )
+        request = {"argv": words, "env": self._env, "cpus": cpus, "output": str(self.output)}
+        self._send(json.dumps(request))
         while not {"started", "error"} & self._reported.keys():
             self._receive(1.0)
         if "error" in self._reported:
-            raise RunFailed(
-                "start", f"cannot start {words[0]}: {self._reported['error'].partition(' ')[2]}"
-            )
+            problem = self._reported["error"].partition(" ")[2]
+            raise RunFailed("start", f"cannot start {words[0]}: {problem}")
         self.watcher = Watcher(self._supervisor.pid, self.start)
-
-    def _reset(self, command: str) -> None:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
-        )
-        if done.returncode:
-            output = (done.stdout + done.stderr).decode(errors="replace").strip()
-            raise UserError(
-                f"the reset command failed ({describe_status(done.returncode)}): "
-                f"{command}\n{output}",
-                "Try it in a shell first; it must succeed before each run (--reset).",
-            )
-
-    # --- the supervisor ---
 
     def _send(self, text: str) -> None:
         assert self._supervisor.stdin is not None
@@ -275,9 +227,15 @@ class Server:
         status = self._reported.get("ended")
         if not self._reported.get("gone") and status in (None, 0):
             return
-        how = describe_status(status) if status is not None else "ended"
+        how = status_text(status) if status is not None else "ended"
         kind: FailureKind = "signal" if status is not None and status < 0 else "exit"
-        raise RunFailed(kind, f"the server ended {during}: {how}", tail(self.output))
+        raise self._failed(kind, f"the server ended {during}: {how}")
+
+    def _failed(self, kind: FailureKind, text: str) -> RunFailed:
+        return RunFailed(kind, text, tail(self.output))
+
+    def _load_failed(self, kind: FailureKind, text: str) -> RunFailed:
+        return RunFailed(kind, text, tail(self.load_output))
 
     def tree(self) -> list[int]:
         return supervisor.descendants(self._supervisor.pid)
@@ -289,22 +247,17 @@ class Server:
     def snapshot(self) -> TreeSnapshot:
         return snapshot(self._supervisor.pid, self.now)
 
-    # --- the phases ---
-
     def wait_until_ready(self) -> None:
-        timeout = self.service.ready_seconds
+        timeout, ready = self.service.ready_seconds, self.service.ready
         while not self._is_ready():
             self._receive(POLL_SECONDS)
             self.check("before it was ready")
             if self.now > timeout:
-                ready = self.service.ready
-                missing = "none of its processes listens" + (
-                    f" on port {self.port}" if self._fixed_port else ""
-                )
+                where = f" on port {self.port}" if self._fixed_port else ""
+                missing = f"none of its processes listens{where}"
                 if ready:
                     missing = f"--ready {ready!r} was not satisfied"
-                text = f"not ready after {timeout:g} s: {missing}"
-                raise RunFailed("timeout", text, tail(self.output))
+                raise self._failed("timeout", f"not ready after {timeout:g} s: {missing}")
         self.check("before it was ready")
         self.ready_seconds = self.now
         self._prove()
@@ -338,10 +291,9 @@ class Server:
         """Checks that each listening process uses the allocator: a server may have its own, or be
         started by a program that cleans the environment."""
         tree = self.tree()
-        tree = (
-            listening_processes(tree, self._fixed_port) or listening_processes(tree, None) or tree
-        )
-        for pid in tree:
+        ports = (self._fixed_port, None)
+        listening = next(filter(None, (listening_processes(tree, port) for port in ports)), tree)
+        for pid in listening:
             self.listener, self.malloc = pid, malloc_library(pid)
             if self.allocator.path is None:
                 continue
@@ -352,18 +304,13 @@ class Server:
             except OSError:
                 continue
             if library not in mapped:
-                hidden = hidden_from(pid, library)
-                reason = (
-                    f"its user cannot read {hidden}"
-                    if hidden
-                    else "a wrapper clears the environment, or the program is static or setuid"
-                )
+                reason = "a wrapper clears the environment, or the program is static or setuid"
+                if hidden := hidden_from(pid, library):
+                    reason = f"its user cannot read {hidden}"
                 text = f"its library is not loaded into {name}: {reason}"
-                raise RunFailed("preload", text, tail(self.output))
+                raise self._failed("preload", text)
             if self.malloc and os.path.realpath(self.malloc) != library:
-                raise RunFailed(
-                    "preload", f"{name} uses the malloc of {self.malloc}", tail(self.output)
-                )
+                raise self._failed("preload", f"{name} uses the malloc of {self.malloc}")
 
     def load(self, phase: Phase, warmup: bool = False) -> Part:
         service = self.service
@@ -380,25 +327,21 @@ class Server:
         after = self.snapshot()
         text = self.load_output.read_text(encoding="utf-8", errors="replace")
         if status:
-            raise RunFailed(
-                "load", f"the load failed: {describe_status(status)}", tail(self.load_output)
-            )
+            raise self._load_failed("load", f"the load failed: {status_text(status)}")
         result = loads.read(text, command, self.folder)
         custom: dict[str, float] = {}
         units: dict[str, Unit] = {}
         for metric in service.metrics:
             found = metric.find(text)
             if found is None:
-                text = f"no number for {metric.custom.name} in the load's output"
-                raise RunFailed("metric", text, tail(self.load_output))
-            custom[metric.custom.key], units[metric.custom.key] = found
+                missing = f"no number for {metric.name} in the load's output"
+                raise self._load_failed("metric", missing)
+            custom[metric.key], units[metric.key] = found
         if result is None and not service.metrics:
-            text = (
-                "the load printed no known result" if text.strip() else "the load printed nothing"
-            )
-            raise RunFailed("metric", text, tail(self.load_output))
+            what = "no known result" if text.strip() else "nothing"
+            raise self._load_failed("metric", f"the load printed {what}")
         if result and result.requests and result.errors >= result.requests:
-            raise RunFailed("load", "all requests failed", tail(self.load_output))
+            raise self._load_failed("load", "all requests failed")
         processors = len(service.load_cpus or self._affinity)
         share = cpu / wall / max(1, min(threads, processors))
         return Part(phase, before, after, result, custom, units, round(share, 4))
@@ -424,8 +367,8 @@ class Server:
                         with contextlib.suppress(OSError):
                             threads = max(threads, len(list(Path(f"/proc/{pid}/task").iterdir())))
                     if limit is not None and time.monotonic() - begin > limit:
-                        text = f"the load took longer than {limit:g} s"
-                        raise RunFailed("timeout", text, tail(self.load_output))
+                        longer = f"the load took longer than {limit:g} s"
+                        raise self._load_failed("timeout", longer)
                 wall = time.monotonic() - begin
                 status = process.wait()
             finally:
@@ -450,9 +393,6 @@ class Server:
             self._receive(left)
             self.check("while idle")
         return Part(phase, before, self.snapshot())
-
-    def peak_bytes(self) -> int | None:
-        return peak_resident_bytes_of(self.tree())
 
     def stop(self) -> None:
         """SIGTERM, a wait, then SIGKILL; remembers how many processes needed that."""

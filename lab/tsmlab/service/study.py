@@ -1,6 +1,7 @@
 """The flow: a trial of the reference, then rounds of server runs or a soak, then the analysis."""
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +16,7 @@ from tsmlab.analysis import Question, analyse, comparison_of, count_unresolved
 from tsmlab.errors import UserError
 from tsmlab.fleet import Fleet, WorkerPool, machine_of
 from tsmlab.gate import paired_rows
-from tsmlab.journal import Memo, NullJournal
+from tsmlab.journal import Memo, NullJournal, unmade
 from tsmlab.metrics import PEAK_MEMORY
 from tsmlab.progress import Reporter
 from tsmlab.results import (
@@ -29,15 +30,15 @@ from tsmlab.results import (
     Stop,
     ended,
 )
-from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for, round_order
+from tsmlab.schedule import Entry, Scheduler, Slot, StopRule, entries_for
 from tsmlab.service import render, results
 from tsmlab.service.growth import Points, growth_of
 from tsmlab.service.loads import THROUGHPUT
-from tsmlab.service.processes import TreeSnapshot
+from tsmlab.service.processes import TreeSnapshot, peak_resident_bytes_of
 from tsmlab.service.results import CPU, END, IDLE, MEAN_MEMORY, READY, Setup
 from tsmlab.service.server import Part, Phase, RunFailed, Server, Service
 from tsmlab.study import Gate, GateRow, Study
-from tsmlab.trial import PADDING_VARIABLE, extra_environment_bytes
+from tsmlab.trial import extra_environment_bytes, padding
 from tsmlab.wording import names, quantity, share
 
 # A load that takes this many times as long as the reference's first one is considered hung.
@@ -98,7 +99,7 @@ def server_run(
         ready,
         parts,
         thinned(server.watcher.series[begin:], points),
-        server.peak_bytes(),
+        peak_resident_bytes_of(server.tree()),
         round(server.watcher.seconds, 4),
         server.malloc,
         server.killed,
@@ -111,8 +112,7 @@ def thinned(points: Sequence[tuple[float, float]], max_points: int) -> list[list
     return [list(point) for point in series.thinned(points, max_points - 2)]  # adds the two ends
 
 
-# --- from server runs to numbers
-# -------------------------------------------------------------------
+# --- from server runs to numbers ------------------------------------------------------------------
 
 
 def memory_of(run: ServerRun) -> Points:
@@ -125,7 +125,6 @@ def memory_of(run: ServerRun) -> Points:
 
 
 def memory_under_load(run: ServerRun) -> Points:
-    """The memory from the first load to the end of the last."""
     loaded = run.loaded
     if not loaded:
         return []
@@ -148,9 +147,8 @@ def values_of(runs: Sequence[ServerRun]) -> dict[str, float]:
     snapshots = [each for run in runs for part in run.parts for each in (part.before, part.after)]
     values[READY] = float(runs[0].ready.pss_bytes)
     values["ready_seconds"] = runs[0].ready_seconds
-    peaks = [size for points in memory for _, size in points] + [
-        each.pss_bytes for each in snapshots
-    ]
+    peaks = [size for points in memory for _, size in points]
+    peaks += [each.pss_bytes for each in snapshots]
     ends = [(run.peak_bytes, run.parts[-1].after) for run in runs if run.parts]
     peaks += [most * end.pss_bytes / end.rss_bytes for most, end in ends if most and end.rss_bytes]
     values[PEAK_MEMORY] = float(max(peaks))
@@ -192,11 +190,13 @@ def load_values(parts: Sequence[Part]) -> dict[str, float]:
 
 @dataclass
 class Trial:
-    """Makes runs, each once. partial: unfinished soaks. Also a fleet.Trial."""
+    """Makes runs, each once; soaks, if soak_seconds is set. partial: unfinished soaks. Also a
+    fleet.Trial."""
 
     service: Service
     largest_extra_bytes: int
     memo: Memo
+    soak_seconds: float | None = None
     partial: dict[str, Sample] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -209,14 +209,14 @@ class Trial:
         return replace(self, service=self.service.on(os.sched_getaffinity(0)))
 
     def run(self, slot: Slot) -> Sample:
+        if self.soak_seconds is not None and slot.phase == "measured":
+            return self._soak(slot, self.soak_seconds)
         return self.memo.once(slot.key, Sample, lambda: self._run(slot))
 
     def _server(self, slot: Slot) -> Server:
-        """The environment has the same size for all allocators."""
         allocator = slot.entry.allocator
-        missing = self.largest_extra_bytes - extra_environment_bytes(allocator)
-        padding = "x" * (slot.padding_bytes + missing)
-        return Server(self.service, allocator, {PADDING_VARIABLE: padding})
+        env = padding(slot, allocator, self.largest_extra_bytes)
+        return Server(self.service, allocator, env)
 
     def _begin(self, server: Server, warmups: int) -> TreeSnapshot:
         server.wait_until_ready()
@@ -252,7 +252,7 @@ class Trial:
             failure = broken.failure
         return _sample(slot, started, runs, failure)
 
-    def soak(self, slot: Slot, soak_seconds: float) -> Sample:
+    def _soak(self, slot: Slot, soak_seconds: float) -> Sample:
         """Load after load on one server, each saved in the journal as it ends. An interrupted soak
         continues with a new server, for the remaining time."""
         name = slot.entry.allocator.name
@@ -271,7 +271,7 @@ class Trial:
         while True:
             sessions.append([])
             while self.memo.knows(key()):
-                slice_of(_unreachable)
+                slice_of(unmade)
             if not sessions[-1]:
                 break
         failure = None
@@ -294,11 +294,8 @@ class Trial:
                     server.stop()
             except RunFailed as broken:
                 failure = broken.failure
+        self.partial.pop(name, None)
         return _soaked(slot, sessions, failure)
-
-
-def _unreachable() -> ServerRun:
-    raise AssertionError("the journal knows this")
 
 
 def _soaked(slot: Slot, sessions: Sequence[Sequence[ServerRun]], failure: Failure | None) -> Sample:
@@ -354,13 +351,25 @@ class _Session:
 
     def __post_init__(self) -> None:
         options = self.options
+        soak = options.soak_seconds is not None
         self._created = self.memo.once("created", str, records.now)
         self._machine = machine_of(self.fleet, self.memo)
         largest = max(map(extra_environment_bytes, options.allocators))
-        self._trial = Trial(options.service, largest, self.memo)
-        fleet = self.fleet
-        self._worker_pool = WorkerPool(fleet, self._trial, self.memo) if fleet else None
+        self._trial = Trial(options.service, largest, self.memo, options.soak_seconds)
+        self._rule = StopRule(runs=1) if soak else options.rule
         self._provisional_printed = False
+        self._scheduler = Scheduler(
+            entries=entries_for(options.allocators, None if soak else options.reference),
+            reference=options.reference.name,
+            seed=options.seed,
+            run_one=self._trial.run,
+            judge=self._after_round,
+            unresolved=self._unresolved,
+            memo=self.memo,
+            observer=self.reporter,
+            vary_layout=not soak,
+            worker_pool=WorkerPool(self.fleet, self._trial, self.memo) if self.fleet else None,
+        )
 
     def run(self) -> Outcome[Study]:
         self._probe = self._try_reference()
@@ -370,27 +379,17 @@ class _Session:
                 f"--limit: unknown metric {', '.join(sorted(unknown))}.",
                 f"Metrics: {', '.join(judged)}.",
             )
-        if self.options.soak_seconds is not None:
-            return self._soak(self.options.soak_seconds)
-        options = self.options
-        scheduler = Scheduler(
-            entries=entries_for(options.allocators, options.reference),
-            reference=options.reference.name,
-            seed=options.seed,
-            run_one=self._trial.run,
-            judge=self._after_round,
-            unresolved=self._unresolved,
-            memo=self.memo,
-            observer=self.reporter,
-            worker_pool=self._worker_pool,
-        )
-        self.reporter.expect(options.rule.rounds_that_fit(self._round_seconds()))
+        scheduler = self._scheduler
+        self.reporter.expect(self._rule.rounds_that_fit(self._round_seconds()))
         try:
-            stop = scheduler.measure(options.rule)
+            stop = scheduler.measure(self._rule)
         except EARLY as problem:
-            if isinstance(problem, UserError) and not scheduler.samples:
+            samples = [*scheduler.samples, *self._trial.partial.values()]
+            if isinstance(problem, UserError) and not samples:
                 raise
-            return ended(problem, lambda stop: self._conclude(scheduler.samples, stop))
+            return ended(problem, lambda stop: self._conclude(samples, stop))
+        if (soaked := self.options.soak_seconds) is not None:
+            stop = Stop("runs", f"soaked for {quantity(soaked, 'seconds')} each")
         return Outcome(self._conclude(scheduler.samples, stop))
 
     def _unresolved(self, samples: Sequence[Sample]) -> int:
@@ -414,12 +413,8 @@ class _Session:
     def _try_reference(self) -> Sample:
         """One short run, which must succeed; it also measures how long a load takes."""
         reference = self.options.reference
-        slot = Slot(Entry(reference), "probe", 0, 1, 0)
         self.reporter.round_started("probe", 1, 1)
-        self.reporter.run_started(slot)
-        pool = self._worker_pool
-        probe = pool.samples([slot])[0] if pool else self._trial.run(slot)
-        self.reporter.run_finished(probe)
+        (probe,) = self._scheduler.made([Slot(Entry(reference), "probe", 0, 1, 0)])
         if failure := probe.failure:
             output = f"\n{failure.stderr_tail}" if failure.stderr_tail else ""
             raise UserError(
@@ -433,12 +428,10 @@ class _Session:
             limit = max(MIN_TIMEOUT_SECONDS, TIMEOUT_FACTOR * longest)
             self._trial.service = replace(service, load_seconds=limit)
         part = run.loaded[0]
-        load = part.load
-        rate = (
-            f", {quantity(load.throughput, 'count')} requests/s ({load.tool}, {load.loop} loop)"
-            if load
-            else ""
-        )
+        rate = ""
+        if load := part.load:
+            per_second = quantity(load.throughput, "count")
+            rate = f", {per_second} requests/s ({load.tool}, {load.loop} loop)"
         self.reporter.note(
             f"trial      {reference.name}: ready after {quantity(run.ready_seconds, 'seconds')}, "
             f"load {quantity(part.seconds, 'seconds')}{rate}"
@@ -455,30 +448,11 @@ class _Session:
 
     def _after_round(self, samples: list[Sample]) -> list[Sample]:
         """Early numbers: shows the first round when it is done."""
-        if not self._provisional_printed and self.options.rule.runs != 1:
+        if not self._provisional_printed and self._rule.runs != 1:
             self._provisional_printed = True
             found = self._conclude(samples, Stop("runs", "the first round"))
             self.reporter.note(render.provisional(found.comparison))
         return samples
-
-    def _soak(self, seconds: float) -> Outcome[Study]:
-        options = self.options
-        entries = [Entry(allocator) for allocator in options.allocators]
-        samples: list[Sample] = []
-        stop = Stop("runs", f"soaked for {quantity(seconds, 'seconds')} each")
-        self.reporter.expect(1)
-        self.reporter.round_started("measured", 1, len(entries))
-        try:
-            for place, entry in enumerate(round_order(entries, options.seed, "measured", 1), 1):
-                slot = Slot(entry, "measured", 1, place, 0)
-                self.reporter.run_started(slot)
-                samples.append(self._trial.soak(slot, seconds))
-                self._trial.partial.pop(entry.allocator.name, None)
-                self.reporter.run_finished(samples[-1])
-        except KeyboardInterrupt as problem:
-            samples += self._trial.partial.values()
-            return ended(problem, lambda stop: self._conclude(samples, stop))
-        return Outcome(self._conclude(samples, stop))
 
     @property
     def _question(self) -> Question:
@@ -494,11 +468,10 @@ class _Session:
         options = self.options
         service = self._trial.service
         samples = [self._probe, *run_samples]
-        question = self._question
         (run,) = server_runs_of(self._probe)
         load = run.loaded[0].load
         comparison = comparison_of(
-            question,
+            self._question,
             samples,
             options.allocators,
             created=self._created,
@@ -509,7 +482,7 @@ class _Session:
                 timeout_chosen_by="lab" if options.service.load_seconds is None else "user",
                 margin=options.margin,
                 setup=service.reset,
-                metric_patterns=[metric.custom.pattern for metric in service.metrics],
+                metric_patterns=[metric.pattern for metric in service.metrics],
             ),
             machine=self._machine,
             stop=stop,
@@ -523,7 +496,7 @@ class _Session:
             malloc_of_reference=run.malloc or "",
             growth=_growth(samples, options),
         )
-        comparison = replace(comparison, warnings=warnings_of(comparison, answer))
+        comparison = replace(comparison, warnings=list(warnings_of(comparison, answer)))
         rows = self._gate_rows(comparison.analysis)
         gate = Gate(comparison.command, comparison.command, None, False, rows) if rows else None
         return Study.of("service", [comparison], service=answer, gate=gate)
@@ -556,38 +529,30 @@ def _growth(samples: Sequence[Sample], options: Options) -> list[results.Growth]
 
 def _setup(options: Options) -> Setup:
     service = options.service
+    same = ("server", "load", "ready", "reset", "warmups", "ready_seconds", "grace_seconds")
     return Setup(
-        server=service.server,
-        load=service.load,
-        ready=service.ready,
-        reset=service.reset,
         phases=[
             each.name
             + (f"={each.seconds:g}s" if each.seconds else "")
             + (f"@{each.rate}" if each.rate else "")
             for each in service.phases
         ],
-        warmups=service.warmups,
         soak_seconds=options.soak_seconds,
         server_cpus=list(service.server_cpus),
         load_cpus=list(service.load_cpus),
-        ready_seconds=service.ready_seconds,
-        grace_seconds=service.grace_seconds,
+        **{name: getattr(service, name) for name in same},
     )
 
 
 # --- warnings -------------------------------------------------------------------------------------
 
 
-def warnings_of(found: Comparison, served: results.ServiceResult) -> list[ResultWarning]:
-    return [*_warnings(found, served), *warnings.about_machine(found.machine)]
-
-
-def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[ResultWarning]:
+def warnings_of(found: Comparison, served: results.ServiceResult) -> Iterator[ResultWarning]:
     ours = [(s.allocator, run) for s in found.samples for run in server_runs_of(s)]
     parts = [part for _, run in ours for part in run.loaded]
     own = served.malloc_of_reference
-    if found.allocator(found.reference).path is None and own and not _is_libc(own):
+    is_libc = re.search(r"^$|/libc(\.so|-2)", own)
+    if found.allocator(found.reference).path is None and not is_libc:
         yield ResultWarning(
             "own-malloc",
             f"without a preload, the server uses the malloc of {own}, not glibc's",
@@ -648,7 +613,4 @@ def _warnings(found: Comparison, served: results.ServiceResult) -> Iterator[Resu
             "there are no others",
             "use a machine with more, or --server-cpus and --load-cpus",
         )
-
-
-def _is_libc(path: str) -> bool:
-    return "/libc.so" in path or "/libc-2" in path
+    yield from warnings.about_machine(found.machine)
