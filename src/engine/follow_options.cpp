@@ -1,8 +1,8 @@
 #include "engine/follow_options.h"
 
 #include "core/hooks.h"
-#include "features/background/rest.h"
 #include "features/background/background_thread.h"
+#include "features/background/rest.h"
 #include "features/hugepages/huge_pages.h"
 #include "features/limits/limits.h"
 #include "features/profile/sampling_switch.h"
