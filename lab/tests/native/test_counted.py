@@ -45,7 +45,7 @@ def folder(tmp_path):
 def run(name, folder, *command, status=0, shim="", **more):
     """Runs the command under the instrumented library of that name, and returns its output."""
     preload = {"LD_PRELOAD": f"{shim} {counted_library(name)}"}
-    environment = {**os.environ, **preload, **counters.environment(folder), **more}
+    environment = {**os.environ, **preload, counters.VARIABLE: str(folder.absolute()), **more}
     done = ran(*command, env=environment, status=status)
     assert done.stderr == ""
     return done.stdout
