@@ -87,6 +87,7 @@ const std::map<std::string, std::string>& equivalent() {
       {"note_reclaimable fetch_add relaxed left out", "a hint: fewer reclaims"},
       {"collect store relaxed left out", "a hint: more reclaims"},
       {"take_from_stack store relaxed left out", "a hint: more reclaims"},
+      {"collect_from_queue store relaxed left out", "a hint: a look at an empty queue"},
       {"empty store relaxed left out", "a hint: more reclaims"},
       {"DeferredCall store relaxed left out",
        "only a call within a replaced function meets another"},
