@@ -242,7 +242,7 @@ def test_a_thing_is_done_once_and_parts_have_keys_of_their_own(tmp_path):
 
 @pytest.fixture
 def files(tmp_path):
-    """Files of which a header has the checksums, by name."""
+    """The files whose checksums a header has, by name."""
     found = {name: tmp_path / name for name in ("program", "library.so", "mine.toml")}
     for path in found.values():
         path.write_text("first")

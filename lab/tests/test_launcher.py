@@ -391,7 +391,7 @@ def test_all_missing_tools_in_one_line(copy, bare_tools):
     tree, tools = copy(), bare_tools()
     use = tree.use("compare", PATH=tools, status=1)
     assert "  sudo apt install cmake make g++\n" in use.stderr
-    # The launcher's own message if there is no interpreter, not even the system's.
+    # Without any Python interpreter, the launcher itself prints the remedy.
     shutil.rmtree(tree.root / ".venv")
     launcher = (tree.root / "tsmalloc").read_text().replace("/usr/bin/python3", "/nonexistent")
     tree.write("tsmalloc", launcher)

@@ -4,8 +4,9 @@
 //
 // A reclaimer takes a hold only if it is free, and never waits for one. The owner waits for
 // reclaim_lock: for one walk through a stack, or while memory of heaps without a thread is returned
-// (heap_lifecycle.cpp). A thread that took over an abandoned heap is its owner meanwhile. (A thread that is ended within that
-// walk, by pthread_cancel or longjmp where neither is allowed, leaves the lock taken.)
+// (heap_lifecycle.cpp). A thread that took over an abandoned heap is its owner meanwhile. (A thread
+// that is ended within that walk, by pthread_cancel or longjmp where neither is allowed, leaves the
+// lock taken.)
 #pragma once
 
 #include "core/types.h"
@@ -51,7 +52,13 @@ class TS_SCOPED_CAPABILITY HeapHold {
   static bool begin(ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
     return try_hold(heap, Holder::owner) || begin_after_reclaim(heap);
   }
-  [[gnu::noinline]] static bool begin_after_reclaim(ThreadHeap& heap) noexcept;
+  [[gnu::noinline]] static bool begin_after_reclaim(ThreadHeap& heap) noexcept TS_NO_ANALYSIS {
+    if (heap.holder.load(std::memory_order_relaxed) == Holder::owner) return false;
+    do {
+      const Guard guard{reclaim_lock};  // a reclaimer keeps it until its hold ends
+    } while (!try_hold(heap, Holder::owner));
+    return true;
+  }
 
   ThreadHeap& heap_;
   bool nests_;

@@ -33,8 +33,9 @@ bool merge_mappings(void* begin, std::size_t bytes) noexcept;
 // freed, everything after its first eighth is discarded, and so becomes clean memory. The eighth
 // stays dirty, and the next such block begins there, where pages are resident (PageHeap::join). If
 // the whole span were dirty, blocks would begin anywhere in it, and in time make all of it
-// resident. Whether four of its pages are resident shows that a block is one of these. The system is
-// asked at one free in 16 for a length that the program fills, and at least at one in 8 for others.
+// resident. How many of four of its pages are resident shows whether a block is one of these. The
+// system is asked at one free in 16 for a length that the program fills, and at least at one in 8
+// for others.
 
 // From this size on, two system calls cost little compared with the page faults that they avoid.
 inline constexpr std::size_t min_sparse_pages = pages_for(std::size_t{4} << 20);

@@ -81,8 +81,8 @@ Span* PageHeap::join(Span* span, std::size_t pages, bool may_begin_before) noexc
 }
 
 // Joins one of the longest dirty spans with its clean neighbours, so that partly purged memory is
-// reused; null if none of those tried is long enough. For programs that touch only the beginning of blocks, the
-// dirty part should be that beginning, and may be short (large_memory.h).
+// reused; null if none of those tried is long enough. For programs that touch only the beginning of
+// blocks, the dirty part should be that beginning, and may be short (large_memory.h).
 [[gnu::noinline]] Span* PageHeap::join_longest(std::size_t pages) noexcept {
   constexpr int looked_at = 64;
   const bool sparse = are_sparse(pages);

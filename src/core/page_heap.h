@@ -114,7 +114,8 @@ class PageHeap {
   RoundEnd end_round() noexcept;
   // Purges at most `pages`, and at most a slice; returns how many pages were purged.
   std::size_t purge_slice(std::size_t pages) noexcept;
-  // Whether a release purges only a slice, and leaves the others to a background thread.
+  // Whether a release purges only a slice, and leaves the others to a background thread. Ends a
+  // watch_dirty_memory().
   void limit_releases_to_a_slice(bool limit) noexcept;
   // Whether more is dirty than an idle process may keep (PurgePolicy::rest_limit).
   bool has_surplus_at_rest() noexcept;
@@ -170,6 +171,9 @@ class PageHeap {
     return top_ - dirty_.pages() - clean_.pages() - purging_pages_;
   }
   std::size_t touched() const noexcept { return top_ - clean_.pages(); }
+  std::size_t rest_limit() const noexcept {
+    return PurgePolicy::rest_limit(in_use(), purge_delay());
+  }
   Span* end() const noexcept { return page_map.spans + top_; }
 
   static constexpr std::size_t min_purge_pages = (std::size_t{64} << 10) / page_bytes;

@@ -252,13 +252,12 @@ void PageHeap::limit_releases_to_a_slice(bool limit) noexcept {
 
 bool PageHeap::has_surplus_at_rest() noexcept {
   const Guard guard{lock_};
-  return dirty_.pages() > PurgePolicy::rest_limit(in_use(), purge_delay());
+  return dirty_.pages() > rest_limit();
 }
 
 void PageHeap::watch_dirty_memory() noexcept {
   const Guard guard{lock_};
-  watched_above_ = std::max(PurgePolicy::rest_limit(in_use(), purge_delay()),
-                            dirty_.pages() + PurgePolicy::min_rest_limit);
+  watched_above_ = std::max(rest_limit(), dirty_.pages() + PurgePolicy::min_rest_limit);
 }
 
 bool PageHeap::merge_for(std::size_t pages) noexcept {

@@ -37,7 +37,8 @@ inline std::size_t bytes_in_bins(const CacheBin* bins, const std::uint16_t* capa
   return bytes;
 }
 
-// The bytes of the blocks in a heap's spare lists. (Another process's flag may be any byte, and so is not read here.)
+// The bytes of the blocks in a heap's spare lists. (Another process's flag may be any byte, and so
+// is not read here.)
 inline std::size_t bytes_in_spare_lists(const ThreadHeap& heap, bool has_wide_bins) noexcept {
   std::size_t bytes = 0;
   for (unsigned c = 1; c < class_count; ++c) {

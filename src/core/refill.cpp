@@ -49,8 +49,8 @@ struct Taken {
   return bits;
 }
 
-// Takes up to `at_most` free blocks of the slab, the first ones below `end`, and adds them to the list
-// in address order. They count as used.
+// Takes up to `at_most` free blocks of the slab, the first ones below `end`, and adds them to the
+// list in address order. They count as used.
 [[gnu::always_inline]] inline void take_blocks(Span& slab, std::uint32_t end, std::uint32_t at_most,
                                                Taken& taken) noexcept {
   const std::size_t bytes = size_classes[slab.size_class].block_bytes;

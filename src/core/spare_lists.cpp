@@ -30,9 +30,9 @@ std::uint32_t most_lists(const ThreadHeap& heap) noexcept {
 
 // To be called when a burst turned out to be too large: moving the blocks that were put aside to
 // their slabs took longer than freeing them there at once. If bursts continue, each after mallocs
-// that refilled the bin, the heap may have more lists, or tries again much later. Bursts of the class
-// that ran out of lists weigh more, since each pass of the program has one of them, however many
-// other classes it uses.
+// that refilled the bin, the heap may have more lists, or tries again much later. Bursts of the
+// class that ran out of lists weigh more, since each pass of the program has one of them, however
+// many other classes it uses.
 constexpr std::uint16_t weight_of_class = 32;
 void do_without_lists(ThreadHeap& heap, unsigned size_class, bool may_have_more) noexcept {
   constexpr std::uint16_t bursts_until_more = 4 * weight_of_class;
@@ -68,7 +68,8 @@ bool is_too_scattered(const ThreadHeap& heap, unsigned size_class) noexcept {
 }
 
 // A list ages by one at every 72nd refill of its heap, and by more in each round of the background
-// thread. It is too old when a burst as large as all lists together could have been allocated since.
+// thread. It is too old when a burst as large as all lists together could have been allocated
+// since.
 constexpr std::uint8_t oldest_age = max_spare_lists / refills_per_look + 2;
 constexpr std::uint8_t age_of_round = oldest_age / 4;
 

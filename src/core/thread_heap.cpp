@@ -126,8 +126,8 @@ void* hand_out(Block* block) noexcept {
 //                                                         it, or is bypassed
 //   bypassed   either               its bit               the slab, untouched; keyless_bit is set
 
-// The rest of release_to_slab, if few blocks of the slab are used, or if all were and the slab has to
-// be listed: it may also have to be retired, its bin flushed, or it became sparse.
+// The rest of release_to_slab, if few blocks of the slab are used, or if all were: the slab may
+// have to be listed or retired, its bin flushed, or it became sparse.
 [[gnu::noinline]] void finish_release(ThreadHeap& heap, Span& slab) noexcept {
   const unsigned size_class = slab.size_class;
   {

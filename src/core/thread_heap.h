@@ -50,8 +50,8 @@ inline CacheBin& bin_at(HeapFront* heap, std::size_t offset) noexcept {
 // Allocates `bytes` from an empty bin of the current heap, by any means; null if there is no
 // memory.
 [[gnu::noinline]] void* allocate_slow(std::size_t bytes, std::size_t bin_offset) noexcept;
-// Allocates like allocate_slow(), after memory that is not a free block was popped from a bin of the
-// current heap: reports it, and drops the bin.
+// Allocates like allocate_slow(), after memory that is not a free block was popped from a bin of
+// the current heap: reports it, and drops the bin.
 [[gnu::cold, gnu::noinline]] void* allocate_after_damage(Block* popped,
                                                          std::size_t bin_offset) noexcept;
 // Only reports; returns `bytes`, so that the caller need not keep them.

@@ -256,8 +256,8 @@ struct alignas(64) HeapBeginning {
 
 // The lists that a heap has put aside (spare_lists.h). Invariants at rest: of the first
 // spare_list_count lists, spare_lists_of[c] are of class c; their bin has its largest capacity, and
-// each has as many blocks; none of class c comes after last_of[c]. What is true of blocks in bins is
-// true of theirs.
+// each has as many blocks; none of class c comes after last_of[c]. What is true of blocks in bins
+// is true of theirs.
 inline constexpr std::uint32_t max_spare_lists = 1600;
 struct SpareLists {
   Plain<Block*> first[max_spare_lists];

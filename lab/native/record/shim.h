@@ -59,7 +59,7 @@ inline std::uint64_t read_clock() {
 
 // --- threads ---
 //
-// Every event comes through here, so there is no lock, no system call and no function call.
+// Runs for every event, so it takes no lock and makes no system call or function call.
 //
 // A signal may interrupt a thread anywhere here, and its handler may call malloc, and may never
 // return (siglongjmp). So a record's place is taken by one instruction, and nothing else is shared

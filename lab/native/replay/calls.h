@@ -100,9 +100,8 @@ class Content {
     write_range(bytes, std::max(front, size - front), size, slot);
   }
 
-  // The offset of the first byte that differs from what was written into a block of `written`
-  // bytes, `kept` of which remain; or intact. Checks only what write() marks: both ends, or all of
-  // it.
+  // Checks the bytes that write() marked, both ends or all, in the `kept` bytes that remain of a
+  // block of `written`. Returns the offset of the first byte that differs, or `intact`.
   std::uint64_t check(const void* block, std::uint64_t written, std::uint64_t kept,
                       std::uint32_t slot) const {
     const auto* const bytes = static_cast<const unsigned char*>(block);

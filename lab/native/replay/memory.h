@@ -2,9 +2,9 @@
 //
 // The allocator under test must get the plan's calls and nothing else, and replay's own memory must
 // not be counted as the allocator's. Shared mappings count as shared memory, never as anonymous; a
-// forked child sees them too. Private ones, of which a forked child gets a copy, are made resident
-// at once, with small pages, so that their size is known: own_bytes(). Replay exits if it gets no
-// memory for its tables.
+// forked child shares them. Private mappings, which a fork copies, are made resident at once, with
+// small pages, so that their size is known: own_bytes(). Replay exits if it gets no memory for its
+// tables.
 #pragma once
 
 #include <sys/mman.h>

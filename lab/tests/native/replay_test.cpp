@@ -148,7 +148,7 @@ TEST(Load, TimesAreThoseOfTheEvents) {
   EXPECT_EQ(next, loaded.expected[0].calls.size());
 }
 
-// Traces of a few events, some of which make no sense.
+// Short traces, some of them invalid.
 class OddTrace : public ::testing::Test {
  protected:
   // "" or what is said of it.

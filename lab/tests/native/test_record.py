@@ -49,7 +49,7 @@ class Image:
     forks: dict[int, dict[int, int]] = field(default_factory=dict)  # child: inherited objects
 
     def __post_init__(self):
-        """Follows the events, each of which must be possible."""
+        """Replays the events in a model, and fails at the first impossible one."""
         self.live = dict(self.inherited)
         threads = {0}
         born = 1

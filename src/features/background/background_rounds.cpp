@@ -107,8 +107,7 @@ int work_at_slice() noexcept {
     return 0;
   }
   const Guard guard{background_lock};
-  if ((page_heap.has_surplus_at_rest() && !gives_up()) || has_uncollected())
-    return static_cast<int>(round_ms - since);
+  if (has_work(gives_up())) return static_cast<int>(round_ms - since);
   return collect_slice() ? 0 : none_is_due;
 }
 

@@ -27,16 +27,17 @@ void wake_background_thread() noexcept {
   os::wake(state, 1);
 }
 
+bool has_work(bool gives_up) noexcept {
+  return (!gives_up && page_heap.has_surplus_at_rest()) || has_uncollected();
+}
+
 bool may_rest(bool gives_up) noexcept {
-  const auto has_work = [=] {
-    return (!gives_up && page_heap.has_surplus_at_rest()) || has_uncollected();
-  };
-  if (has_work()) return false;
-  // acquire: pairs with wake_background_thread(); work that it was called for is found below, or by
-  // the caller's caller, for an option
+  if (has_work(gives_up)) return false;
+  // acquire: pairs with wake_background_thread(), whose caller's work is found below, or its option
+  // before the rest begins
   state.exchange(resting, std::memory_order_acquire);
   page_heap.watch_dirty_memory();
-  if (!has_work()) return true;
+  if (!has_work(gives_up)) return true;
   state.exchange(awake, std::memory_order_acquire);  // keeps the pairing with the next rest
   return false;
 }

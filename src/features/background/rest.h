@@ -14,8 +14,9 @@ void attach_background_thread() noexcept;
 void detach_background_thread() noexcept;
 bool has_background_thread() noexcept;
 
-// Whether there is no work: little is dirty, unless the thread `gives_up` on it, and few frees are
-// uncollected. Then rest() waits until the thread is woken.
+// Whether much memory is dirty, unless the thread `gives_up` on it, or many frees are uncollected.
+bool has_work(bool gives_up) noexcept;
+// True if there is no work; then rest() waits until the thread is woken.
 bool may_rest(bool gives_up) noexcept;
 bool is_resting() noexcept;
 void rest() noexcept;
