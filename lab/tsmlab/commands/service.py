@@ -96,11 +96,13 @@ def _limit(value: str) -> tuple[str, float | str]:
 @parameters.timeout_option("20 times the first load, at least 60 s")
 @option(
     "--server-cpus LIST",
-    "Processors for the server. [default: half of them]",
+    "Processors for the server. [default: half of them; all if they are fewer than four]",
     type=parameters.processors,
 )
 @option(
-    "--load-cpus LIST", "Processors for the load. [default: the others]", type=parameters.processors
+    "--load-cpus LIST",
+    "Processors for the load. [default: the others, or all]",
+    type=parameters.processors,
 )
 @parameters.seed_option
 @parameters.margin_option

@@ -90,12 +90,13 @@ class Service:
 
     def on(self, usable: Iterable[int]) -> Self:
         """With processors for the server and for the load, if none were chosen: separate ones, if
-        there are at least two."""
+        there are two for each. With one each, every request waits until an idle processor wakes,
+        which took milliseconds in virtual machines (docs/adr/0145-services.md)."""
         every = tuple(sorted(usable))
-        half = (len(every) + 1) // 2
         server, load = self.server_cpus, self.load_cpus
         if not server and not load:
-            server, load = every[:half], every[half:]
+            half = (len(every) + 1) // 2
+            server, load = (every[:half], every[half:]) if len(every) >= 4 else (every, every)
         others = tuple(each for each in every if each not in server + load) or every
         return replace(self, server_cpus=server or others, load_cpus=load or others)
 

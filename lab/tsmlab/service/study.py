@@ -610,7 +610,7 @@ def warnings_of(found: Comparison, served: results.ServiceResult) -> Iterator[Re
         yield ResultWarning(
             "shared-processors",
             "the load and the server share processors",
-            "there are no others",
-            "use a machine with more, or --server-cpus and --load-cpus",
+            "there are fewer than four, so they were not divided",
+            "use a machine with more, or divide them (--server-cpus, --load-cpus)",
         )
     yield from warnings.about_machine(found.machine)
