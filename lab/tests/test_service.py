@@ -100,7 +100,7 @@ def test_rounds_on_a_cluster(words, shim, service, tmp_path):
     made = {(s.round, s.measurement[FLEET]["worker"]) for s in samples}
     assert len(made) == 4, "rounds are not divided"
     assert all(sample.values[P99] > 0.0 for sample in samples)
-    has_processors = len(os.sched_getaffinity(0)) >= 4
+    has_processors = len(os.sched_getaffinity(0)) >= 2 * 4  # two workers
     assert ("the load and the server share processors" in done.stderr) != has_processors
 
 
