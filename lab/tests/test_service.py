@@ -196,13 +196,14 @@ def test_a_soak_goes_on_where_it_was_interrupted(words, shim, environment, servi
 
 
 def test_the_slope_of_a_leak_is_in_its_interval(words, shim):
-    """A shim leaks by the clock, so the truth is known even on a busy machine."""
+    """A shim leaks by the clock, so the truth is known even on a busy machine. Long enough that a
+    server that waits for a processor for a moment does not change the slope."""
     rate = 4_000_000
     leaking = Allocator("leak", shim, "user", "1", env={"LEAK": str(rate)})
-    service = Service(words[1], words[3], (Phase("load", 4.0),), warmups=0)
+    service = Service(words[1], words[3], (Phase("load", 10.0),), warmups=0)
     with Server(service, leaking, {}) as server:
         server.wait_until_ready()
-        server.load(Phase("load", 4.0))
+        server.load(Phase("load", 10.0))
         found = growth_of("leak", [server.watcher.series], 0.01)
     assert found.standing == "growing"
     assert found.low * 0.98 <= rate * 3600 <= found.high * 1.02
