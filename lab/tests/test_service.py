@@ -116,6 +116,7 @@ def test_workers_of_one_machine_cannot_share_a_port(service):
     [
         ([0], {}, ((0,), (0,))),
         ([4, 5, 6], {}, ((4, 5, 6), (4, 5, 6))),
+        ([4, 5, 6, 7], {}, ((4, 5), (6, 7))),
         ([4, 5, 6, 7, 8], {}, ((4, 5, 6), (7, 8))),
         ([0, 1, 2, 3], {"server_cpus": (1,)}, ((1,), (0, 2, 3))),
         ([0, 1, 2, 3], {"load_cpus": (2, 3)}, ((0, 1), (2, 3))),
@@ -200,10 +201,11 @@ def test_the_slope_of_a_leak_is_in_its_interval(words, shim):
     server that waits for a processor for a moment does not change the slope."""
     rate = 4_000_000
     leaking = Allocator("leak", shim, "user", "1", env={"LEAK": str(rate)})
-    service = Service(words[1], words[3], (Phase("load", 10.0),), warmups=0)
+    load = Phase("load", 10.0)
+    service = Service(words[1], words[3], (load,), warmups=0)
     with Server(service, leaking, {}) as server:
         server.wait_until_ready()
-        server.load(Phase("load", 10.0))
+        server.load(load)
         found = growth_of("leak", [server.watcher.series], 0.01)
     assert found.standing == "growing"
     assert found.low * 0.98 <= rate * 3600 <= found.high * 1.02

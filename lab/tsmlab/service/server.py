@@ -94,9 +94,9 @@ class Service:
         which took milliseconds in virtual machines (docs/adr/0145-services.md)."""
         every = tuple(sorted(usable))
         server, load = self.server_cpus, self.load_cpus
-        if not server and not load:
+        if not server and not load and len(every) >= 4:
             half = (len(every) + 1) // 2
-            server, load = (every[:half], every[half:]) if len(every) >= 4 else (every, every)
+            server, load = every[:half], every[half:]
         others = tuple(each for each in every if each not in server + load) or every
         return replace(self, server_cpus=server or others, load_cpus=load or others)
 

@@ -610,7 +610,7 @@ def warnings_of(found: Comparison, served: results.ServiceResult) -> Iterator[Re
         yield ResultWarning(
             "shared-processors",
             "the load and the server share processors",
-            "there are fewer than four",
-            "use a machine with more (--server-cpus and --load-cpus would divide these)",
+            "there are fewer than four, or --server-cpus and --load-cpus overlap",
+            "use a machine with more, or processors that do not overlap",
         )
     yield from warnings.about_machine(found.machine)
