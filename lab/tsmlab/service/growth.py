@@ -44,8 +44,10 @@ def slope(points: Points) -> stats.Trend | None:
         if bins == MIN_BINS or len(filled) >= FULL_SHARE * bins:
             break
         bins = max(MIN_BINS, bins // 2)
-    known = [float(np.median(sizes[places == n])) for n in filled]
-    medians = np.interp(np.arange(bins), filled, known)
+    # A stretch's points may lie at one end of it: sampling is denser at first.
+    at, known = ([float(np.median(v[places == n])) for n in filled] for v in (times, sizes))
+    grid = np.linspace(at[0], at[-1], bins)
+    medians = np.interp(grid, at, known)
     plain = stats.theil_sen(medians)
     if plain is None:
         return None
@@ -56,7 +58,7 @@ def slope(points: Points) -> stats.Trend | None:
     alike = min(MAX_ALIKE, max(0.0, alike))
     found = stats.theil_sen(medians, inflation=(1.0 + alike) / (1.0 - alike))
     assert found is not None
-    scale = HOUR / float(edges[1] - edges[0])
+    scale = HOUR / float(grid[1] - grid[0])
     return stats.Trend(found.slope * scale, found.low * scale, found.high * scale)
 
 
