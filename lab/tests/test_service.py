@@ -204,7 +204,8 @@ def test_the_slope_of_a_leak_is_in_its_interval(words, shim):
     with Server(service, leaking, {}) as server:
         server.wait_until_ready()
         server.load(Phase("load", 4.0))
-        found = growth_of("leak", [server.watcher.series], 0.01)
+        series = [(at, float(size)) for at, size, _ in server.watcher.series]
+        found = growth_of("leak", [series], 0.01)
     assert found.standing == "growing"
     assert found.low * 0.98 <= rate * 3600 <= found.high * 1.02
 
@@ -228,7 +229,7 @@ def a_server_run(rng, p99=1.0, memory=1.0, cpu=1.0):
     middle = a_look(3.0, size, 1.0 * cpu * noise())
     loaded = Part(Phase("load", 2.0), a_look(1.0, size), middle, load)
     idle = Part(Phase("idle", 1.0), middle, a_look(4.0, int(size * 0.9), middle.user_seconds))
-    series = [[t / 10, float(size)] for t in range(10, 40)]
+    series = [[t / 10, float(size), 1.0] for t in range(10, 40)]
     return ServerRun(
         0.5, a_look(0.5, 40 * MIB), [loaded, idle], series, size, 0.001, "/lib/libc.so.6", 0
     )
@@ -385,20 +386,46 @@ def test_numbers_of_a_life():
     assert values["threads"] == 4
 
 
-def test_memory_that_processes_share_counts_once_between_the_borders_too():
-    server_run = a_server_run(np.random.default_rng(1))
+def sharing(server_run, shared, count):
+    """The same, but the server has `count` processes that share so many bytes at its borders."""
 
-    def shared(look):
-        return replace(look, rss_bytes=2 * look.pss_bytes)
+    def look(snapshot):
+        return replace(snapshot, rss_bytes=snapshot.pss_bytes + shared, processes=count)
 
     parts = [
-        replace(part, before=shared(part.before), after=shared(part.after))
-        for part in server_run.parts
+        replace(part, before=look(part.before), after=look(part.after)) for part in server_run.parts
     ]
-    prefork = replace(server_run, ready=shared(server_run.ready), parts=parts)
-    halves = [memory / 2 for _, memory in studies.memory_of(server_run)]
-    assert [memory for _, memory in studies.memory_of(prefork)] == halves
+    return replace(server_run, ready=look(server_run.ready), parts=parts)
+
+
+def test_memory_that_processes_share_counts_once_between_the_borders_too():
+    server_run = a_server_run(np.random.default_rng(1))
+    own = server_run.series[0][1]
+    prefork = replace(
+        sharing(server_run, 20 * MIB, 4),
+        series=[[1.0, own + 20 * MIB, 4.0], [2.0, own + 25 * MIB, 5.0], [2.5, 1 * MIB, 4.0]],
+    )
+    assert [size for _, size in studies.memory_of(prefork)] == [own, own, 0.0]
     assert all(1.0 <= at <= 3.0 for at, _ in studies.memory_under_load(server_run))
+    peak = studies.values_of([replace(prefork, peak_bytes=None)])[PEAK_MEMORY]
+    assert peak == max(own, *(part.before.pss_bytes for part in prefork.parts))
+
+
+def test_a_small_server_grows_as_fast_as_its_own_memory():
+    """It shares 1.4 MiB with other programs, most of its memory at first, little at the end."""
+    server_run = a_server_run(np.random.default_rng(1))
+    rate, shared = 1 * MIB, 1.4 * MIB
+    sizes = {at: 0.2 * MIB + rate * (at - 1.0) for at in np.linspace(1.0, 3.0, 100)}
+    before, after = (a_look(at, 0.2 * MIB + rate * (at - 1.0)) for at in (1.0, 3.0))
+    part = replace(server_run.parts[0], before=before, after=after)
+    small = replace(server_run, ready=a_look(0.5, 0.2 * MIB), parts=[part], peak_bytes=None)
+    small = replace(
+        sharing(small, shared, 1), series=[[at, size + shared, 1.0] for at, size in sizes.items()]
+    )
+    grown = growth_of("small", [studies.memory_of(small)], 0.01)
+    assert grown.bytes_per_hour == pytest.approx(rate * 3600)
+    peak = studies.values_of([replace(small, peak_bytes=int(3.4 * MIB + shared))])[PEAK_MEMORY]
+    assert peak == pytest.approx(3.4 * MIB, abs=1)
 
 
 def test_a_thinned_series_keeps_its_peak():

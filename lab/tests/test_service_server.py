@@ -101,8 +101,9 @@ def test_a_run_measures_cost_memory_and_latency(service):
     assert idle.seconds >= 0.3
     series = running.watcher.series
     assert len(series) >= 3
-    assert all(size > 100_000 for _, size in series)
-    assert [at for at, _ in series] == sorted(at for at, _ in series)
+    assert all(size > 100_000 and count == 1 for _, size, count in series)
+    times = [at for at, _, _ in series]
+    assert times == sorted(times)
     assert running.killed == 0
     assert not running.folder.exists()
 

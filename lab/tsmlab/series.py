@@ -18,13 +18,15 @@ MAX_POINTS = 160
 MIN_POINTS = 3
 
 
-def thinned(points: Sequence[Sequence[float]], max_points: int = MAX_POINTS) -> Points:
+def thinned(
+    points: Sequence[Sequence[float]], max_points: int = MAX_POINTS
+) -> list[tuple[float, ...]]:
     """At most about `max_points` of them: the lowest and the highest of each stretch of time."""
-    whole = [(float(p[0]), float(p[1])) for p in points]
+    whole = [tuple(map(float, p)) for p in points]
     if len(whole) <= max_points:
         return whole
     edges = np.linspace(0, len(whole), max(2, max_points // 2) + 1).astype(int)
-    kept: Points = [whole[0]]
+    kept = [whole[0]]
     for start, stop in itertools.pairwise(edges):
         part = whole[start:stop]
         if part:

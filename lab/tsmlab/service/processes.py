@@ -51,6 +51,11 @@ class TreeSnapshot:
     def cpu_seconds(self) -> float:
         return self.user_seconds + self.system_seconds
 
+    @property
+    def shared_bytes(self) -> float:
+        """The resident bytes of a process, on average, that PSS counts in other processes."""
+        return (self.rss_bytes - self.pss_bytes) / max(1, self.processes)
+
 
 def _stat(pid: int) -> list[str]:
     try:
@@ -113,12 +118,12 @@ def peak_resident_bytes_of(pids: list[int]) -> int | None:
 
 
 class Watcher(threading.Thread):
-    """Records the resident bytes of the tree, ten times a second or less, from /proc/PID/statm,
-    which takes no lock that the server needs."""
+    """Records the resident bytes of the tree and the number of its processes, ten times a second or
+    less, from /proc/PID/statm, which takes no lock that the server needs."""
 
     def __init__(self, supervisor: int, start: float) -> None:
         super().__init__(daemon=True)
-        self.series: list[tuple[float, int]] = []
+        self.series: list[tuple[float, int, int]] = []  # seconds, bytes, processes
         self.seconds = 0.0  # of a processor
         self._supervisor = supervisor
         self._start = start
@@ -141,8 +146,8 @@ class Watcher(threading.Thread):
                     tree_pause = pause_after(TREE_SECONDS, spent, TREE_SHARE * busy)
                     self.seconds += spent
                     before += spent
-                if pages := sum(map(_resident_pages, self._files.values())):
-                    self.series.append((round(now, 3), pages * PAGE))
+                if pages := list(filter(None, map(_resident_pages, self._files.values()))):
+                    self.series.append((round(now, 3), sum(pages) * PAGE, len(pages)))
                 spent = time.thread_time() - before
                 self.seconds += spent
                 free = self.seconds < FREE_SECONDS

@@ -68,9 +68,9 @@ class Options:
 
 @dataclass(frozen=True)
 class ServerRun:
-    """The measurements of one server. series: seconds and resident bytes. malloc: the library that
-    provided it. killed: processes that SIGTERM did not end. is_crowded: the load had to use its
-    processors."""
+    """The measurements of one server. series: seconds, resident bytes, processes. malloc: the
+    library that provided it. killed: processes that SIGTERM did not end. is_crowded: the load had
+    to use its processors."""
 
     ready_seconds: float
     ready: TreeSnapshot
@@ -107,7 +107,7 @@ def server_run(
     )
 
 
-def thinned(points: Sequence[tuple[float, float]], max_points: int) -> list[list[float]]:
+def thinned(points: Sequence[Sequence[float]], max_points: int) -> list[list[float]]:
     """At most this many of them, including the peaks."""
     return [list(point) for point in series.thinned(points, max_points - 2)]  # adds the two ends
 
@@ -116,12 +116,15 @@ def thinned(points: Sequence[tuple[float, float]], max_points: int) -> list[list
 
 
 def memory_of(run: ServerRun) -> Points:
-    """The series with shared memory counted once: using the kernel's PSS at the borders of phases,
-    interpolated between them."""
+    """The series with shared memory counted once. At the borders of phases the kernel's PSS tells
+    how much a process shares; in between, this changes evenly, whatever memory of its own grows."""
     snapshots = [run.ready, *(each for part in run.parts for each in (part.before, part.after))]
     times = [each.at_seconds for each in snapshots]
-    shares = [each.pss_bytes / each.rss_bytes if each.rss_bytes else 1.0 for each in snapshots]
-    return [(t, size * float(np.interp(t, times, shares))) for t, size in run.series]
+    shared = [each.shared_bytes for each in snapshots]
+    return [
+        (t, max(0.0, size - count * float(np.interp(t, times, shared))))
+        for t, size, count in run.series
+    ]
 
 
 def memory_under_load(run: ServerRun) -> Points:
@@ -150,7 +153,7 @@ def values_of(runs: Sequence[ServerRun]) -> dict[str, float]:
     peaks = [size for points in memory for _, size in points]
     peaks += [each.pss_bytes for each in snapshots]
     ends = [(run.peak_bytes, run.parts[-1].after) for run in runs if run.parts]
-    peaks += [most * end.pss_bytes / end.rss_bytes for most, end in ends if most and end.rss_bytes]
+    peaks += [most - end.shared_bytes for most, end in ends if most]  # of one process
     values[PEAK_MEMORY] = float(max(peaks))
     values[MEAN_MEMORY] = float(np.mean(loaded)) if loaded else values[READY]
     if last.loaded:
