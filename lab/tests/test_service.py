@@ -406,6 +406,8 @@ def test_memory_that_processes_share_counts_once_between_the_borders_too():
         series=[[1.0, own + 20 * MIB, 4.0], [2.0, own + 25 * MIB, 5.0], [2.5, 1 * MIB, 4.0]],
     )
     assert [size for _, size in studies.memory_of(prefork)] == [own, own, 0.0]
+    earlier = replace(prefork, series=[point[:2] for point in prefork.series])
+    assert [size for _, size in studies.memory_of(earlier)] == [own, own + 5 * MIB, 0.0]
     assert all(1.0 <= at <= 3.0 for at, _ in studies.memory_under_load(server_run))
     peak = studies.values_of([replace(prefork, peak_bytes=None)])[PEAK_MEMORY]
     assert peak == max(own, *(part.before.pss_bytes for part in prefork.parts))

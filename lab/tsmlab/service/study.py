@@ -121,10 +121,11 @@ def memory_of(run: ServerRun) -> Points:
     snapshots = [run.ready, *(each for part in run.parts for each in (part.before, part.after))]
     times = [each.at_seconds for each in snapshots]
     shared = [each.shared_bytes for each in snapshots]
-    return [
-        (t, max(0.0, size - count * float(np.interp(t, times, shared))))
-        for t, size, count in run.series
-    ]
+    found = []
+    for t, size, *rest in run.series:
+        count = rest[0] if rest else run.ready.processes  # results of before 2026-12-01
+        found.append((t, max(0.0, size - count * float(np.interp(t, times, shared)))))
+    return found
 
 
 def memory_under_load(run: ServerRun) -> Points:
